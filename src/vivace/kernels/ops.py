@@ -1,0 +1,204 @@
+"""The menu: every numerical operation that layers may call, with its signature, equation and shapes.
+
+Layers call `ctx.ops.<name>`; `kernels.select` binds each name to one implementation at load. Coarse operations
+(`qkv_rope_store`, `gated_mlp`, `linear_add`) exist where a native kernel gains by fusing; their reference is the plain
+composition of fine ones. Output shapes depend on input shapes only, so that a step can be recorded and replayed.
+Rows are the units of one step over all sequences, packed without padding. All floats are float32 unless a weight
+or a store says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+Split = Literal["columns", "rows", "experts", "none"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh"]
+Pairing = Literal["half", "interleaved"]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearWeight:
+    """The weight of a linear map or an embedding, as a kernel wants it.
+
+    format  layout of `data`; "f32" is a plain (outputs, inputs) float32 matrix, native kernels add packed ones
+    bias    (outputs,) or None
+    slices  named ranges of outputs of a fused projection, such as q, k, v; kept for adapters, quantizers and loaders
+    split   how the outputs or inputs are divided over ranks
+    """
+
+    data: Tensor
+    bias: Tensor | None = None
+    format: str = "f32"
+    slices: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    split: Split = "none"
+    outputs: int = 0
+    inputs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class KVStore:
+    """Keys and values of one layer in pages. keys: (pages, page_size, kv_heads, key_dim), stored rotated;
+    values: (pages, page_size, kv_heads, value_dim). Page 0 is the null page: never read, safe to write."""
+
+    keys: Tensor
+    values: Tensor
+    format: str = "f32"
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRows:
+    """Where the rows of a step stand in one page group.
+
+    slot   (rows,) int64: page * page_size + offset, where the row's key and value are stored
+    table  (sequences, pages) int32: block table of each sequence; unit u of it stands in page table[s, u // page_size]
+    """
+
+    slot: Tensor
+    table: Tensor
+    page_size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of one step.
+
+    position  (rows, axes) int64: one axis for text, three for M-RoPE
+    parent    (rows,) int32: the row of this step that comes before this one, or -1 if the unit before it is stored already
+    sequence  (rows,) int32: which sequence a row belongs to
+    starts    sequence s owns rows starts[s] .. starts[s + 1]
+    context   units of each sequence stored before this step; row i of sequence s is unit context[s] + i of its table
+    variant   (rows,) int32: which frequency table length-dependent rotary embeddings use, fixed per job
+    groups    per page group name
+    is_chain  every row's parent is the row before it in its sequence (no draft tree): the plain causal case
+    """
+
+    position: Tensor
+    parent: Tensor
+    sequence: Tensor
+    starts: tuple[int, ...]
+    context: tuple[int, ...]
+    variant: Tensor
+    groups: Mapping[str, GroupRows]
+    is_chain: bool = True
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """What an attention layer asks for: softmax(scale q k^T, capped, masked) v.
+
+    heads, kv_heads   query head h reads key head h * kv_heads // heads
+    window            a row sees itself and the window - 1 units before it; None sees all
+    soft_cap          scores become cap * tanh(score / cap)
+    is_causal         false for encoders: a row sees every row of its sequence
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+    is_causal: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class QkvSpec:
+    """How `qkv_rope_store` splits, normalises and rotates. q_norm, k_norm: (head_dim,) RMS weights or None."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+    norm_eps: float = 1e-6
+    pairing: Pairing = "half"
+
+
+class Ops(Protocol):
+    """The bound operations. x is (rows, inputs) and contiguous; outputs are new tensors."""
+
+    def embedding(self, ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:
+        """y[r] = scale * W[ids[r]]. ids (rows,) int64 -> (rows, inputs)."""
+        ...
+
+    def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
+        """y = x W^T + b -> (rows, outputs)."""
+        ...
+
+    def linear_add(self, x: Tensor, weight: LinearWeight, residual: Tensor) -> Tensor:
+        """y = residual + (x W^T + b) -> (rows, outputs)."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """y = x / sqrt(mean(x^2) + eps) * w over the last dimension (any leading ones)."""
+        ...
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """y = (x - mean(x)) / sqrt(var(x) + eps) * w + b over the last dimension."""
+        ...
+
+    def activation(self, x: Tensor, kind: Activation) -> Tensor:
+        """Elementwise activation; "gelu" is the exact one (erf)."""
+        ...
+
+    def soft_cap(self, x: Tensor, cap: float) -> Tensor:
+        """y = cap * tanh(x / cap)."""
+        ...
+
+    def rope(self, x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
+        """Rotate the first 2 * d dims of each head. x (rows, heads, dim); cos, sin (rows, d) -> like x. (RoFormer, eq. 34)
+
+        "half" pairs dim i with i + d, "interleaved" pairs 2i with 2i + 1.
+        """
+        ...
+
+    def qkv_rope_store(
+        self, x: Tensor, weight: LinearWeight, spec: QkvSpec, cos: Tensor, sin: Tensor, store: KVStore, rows: GroupRows
+    ) -> Tensor:
+        """q, k, v = split(x W^T + b); normalise and rotate q and k; store k and v at rows.slot -> q (rows, heads, head_dim)."""
+        ...
+
+    def gated_mlp(self, x: Tensor, gate_up: LinearWeight, down: LinearWeight, kind: Activation, residual: Tensor) -> Tensor:
+        """y = residual + (act(x Wg^T) * (x Wu^T)) Wd^T; gate_up holds slices "gate" and "up" -> (rows, outputs)."""
+        ...
+
+    def attention(
+        self, q: Tensor, store: KVStore, rows: Rows, group: str, spec: AttentionSpec, sinks: Tensor | None = None
+    ) -> Tensor:
+        """Causal attention over the store, the rows of this step included (they are stored first).
+
+        q (rows, heads, head_dim) -> (rows, heads * value_dim). A row sees the stored units of its sequence and its chain of
+        parents within the step. sinks (heads,): one more logit in the softmax that carries no value.
+        """
+        ...
+
+    def attention_packed(
+        self, q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec
+    ) -> Tensor:
+        """Attention without a store, sequence by sequence, for encoders. q (rows, heads, dim), k, v (rows, kv_heads, dim)."""
+        ...
+
+    def kv_copy(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
+        """Copy whole pages, in the order given: copy on write."""
+        ...
+
+    def kv_move(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
+        """Copy single slots: compact the accepted path of a draft tree. All reads happen before the first write."""
+        ...
+
+    def kv_rotate(self, store: KVStore, slots: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> None:
+        """Rotate stored keys in place by further angles: move reused text to other positions. cos, sin (slots, d)."""
+        ...
+
+
+def f32_weight(
+    data: Tensor, bias: Tensor | None = None, slices: Mapping[str, tuple[int, int]] | None = None, split: Split = "none"
+) -> LinearWeight:
+    """A plain float32 weight. data (outputs, inputs)."""
+    assert data.dim() == 2 and data.dtype == torch.float32
+    return LinearWeight(data, bias, "f32", dict(slices or {}), split, data.shape[0], data.shape[1])
