@@ -1,0 +1,154 @@
+"""Every setting of Vivace: frozen dataclasses with their defaults, the table of environment variables, and `resolve`.
+
+A part takes only the fields it needs. `resolve` fills what was left to the machine (None) from its hardware and returns
+a new object; `describe` prints it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal
+
+from vivace.errors import ConfigError, nearest
+
+KernelChoice = Literal["auto", "native", "ref", "rows"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a machine offers to this process; container limits are already applied."""
+
+    cpu: str = "unknown"
+    isa: tuple[str, ...] = ()
+    cores: int = 1
+    memory_bytes: int = 0
+    memory_free_bytes: int = 0
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How models are run. None means: resolved from the hardware.
+
+    kernels       implementation of the operations: auto, native, ref (batched torch), rows (bitwise invariant reference)
+    threads       threads that compute
+    page_size     units a KV page holds
+    kv_bytes      memory of the KV pages of one model
+    max_length    longest context a job may reach; the model's own limit when None
+    step_budget   cost granted per step over all jobs
+    max_jobs      jobs in one step
+    max_waiting   jobs that may queue before new ones are refused
+    prefix_cache  share prefixes between jobs of one tenant
+    """
+
+    kernels: KernelChoice = "auto"
+    threads: int | None = None
+    page_size: int = 16
+    kv_bytes: int | None = None
+    max_length: int | None = None
+    step_budget: int = 512
+    max_jobs: int = 64
+    max_waiting: int = 1024
+    prefix_cache: bool = True
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """How the server listens. Loopback only by default; a public bind without a key prints a warning."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = None
+    max_body_bytes: int = 8 << 20
+    max_json_depth: int = 64
+    drain_seconds: float = 30.0
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable: its name, what it sets, and its default as text."""
+
+    name: str
+    meaning: str
+    default: str
+
+
+VARIABLES = (
+    Variable("VIVACE_CACHE", "folder for downloaded models", "$XDG_CACHE_HOME/vivace or ~/.cache/vivace"),
+    Variable("VIVACE_KERNELS", "implementation of the operations: auto, native, ref, rows", "auto"),
+    Variable("VIVACE_ISA", "highest instruction set native kernels may use: avx512, avx2, portable", "what the CPU has"),
+    Variable("VIVACE_THREADS", "threads that compute", "usable cores"),
+    Variable("VIVACE_OFFLINE", "1: never use the network", "0"),
+    Variable("VIVACE_API_KEY", "key that clients of the server must send", "none"),
+    Variable("VIVACE_TEST_DATA", "folder with extra data for tests and benchmarks", "none: those tests skip"),
+    Variable("VIVACE_REQUIRE_NATIVE", "at build time, 1: fail instead of installing without native kernels", "0"),
+)
+
+
+def read_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the set VIVACE_ variables; an unknown one is an error that names the nearest known."""
+    known = {variable.name for variable in VARIABLES}
+    found = {}
+    for name, value in (os.environ if environ is None else environ).items():
+        if not name.startswith("VIVACE_"):
+            continue
+        if name not in known:
+            raise ConfigError(f"unknown environment variable {name}", hint=nearest(name, known))
+        found[name] = value
+    return found
+
+
+def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder for downloaded models."""
+    env = os.environ if environ is None else environ
+    if env.get("VIVACE_CACHE"):
+        return Path(env["VIVACE_CACHE"]).expanduser()
+    base = env.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "vivace"
+
+
+def with_environment(config: EngineConfig, environ: Mapping[str, str] | None = None) -> EngineConfig:
+    """Return `config` with fields that are still at their default taken from the environment."""
+    env = read_environment(environ)
+    changes: dict[str, object] = {}
+    if config.kernels == "auto" and "VIVACE_KERNELS" in env:
+        changes["kernels"] = _choice("VIVACE_KERNELS", env["VIVACE_KERNELS"], ("auto", "native", "ref", "rows"))
+    if config.threads is None and "VIVACE_THREADS" in env:
+        changes["threads"] = _positive("VIVACE_THREADS", env["VIVACE_THREADS"])
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def resolve(config: EngineConfig, hardware: Hardware) -> EngineConfig:
+    """Return a config without None where the hardware decides: threads, and KV memory (a quarter of what is free)."""
+    _check(config)
+    threads = config.threads or max(1, hardware.cores)
+    kv_bytes = config.kv_bytes or max(64 << 20, min(hardware.memory_free_bytes // 4, 4 << 30))
+    return replace(config, threads=threads, kv_bytes=kv_bytes)
+
+
+def describe(config: object) -> str:
+    """One `name = value` line per field, for `vivace info` and the log at start."""
+    return "\n".join(f"{item.name} = {getattr(config, item.name)}" for item in fields(config))  # type: ignore[arg-type]
+
+
+def _check(config: EngineConfig) -> None:
+    for name in ("threads", "page_size", "kv_bytes", "max_length", "step_budget", "max_jobs", "max_waiting"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} is {value}, expected a positive number", hint=f"leave {name} out for the default")
+
+
+def _choice(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ConfigError(f"{name} is '{value}', expected one of {', '.join(known)}", hint=nearest(value, known))
+    return value
+
+
+def _positive(name: str, value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise ConfigError(f"{name} is '{value}', expected a positive whole number", hint=f"unset {name} for the default")
+    return int(value)
