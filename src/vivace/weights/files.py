@@ -1,0 +1,191 @@
+"""Weight files as named tensors: what every reader offers, and `open_weights`, which tells the formats apart."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from vivace.errors import WeightError
+from vivace.registry import Registry
+
+MAX_DIMS = 16
+MAX_DIM = 1 << 48  # far above any real size, low enough that torch's 64-bit arithmetic cannot overflow on one
+
+READERS = Registry(
+    "weight format",
+    {
+        "safetensors": "vivace.weights.safetensors:SafetensorsFile",
+        "sharded": "vivace.weights.shards:ShardedSafetensors",
+        "gguf": "vivace.weights.gguf:GgufFile",
+        "llama2c": "vivace.weights.llama2c:Llama2cFile",
+    },
+)
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor of a file. `type` is the stored type ("F32", "Q4_0", ...), `shape` has the outermost dimension
+    first, `place` names file and byte offset for errors."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    nbytes: int
+    place: str
+
+
+class TensorFile(Protocol):
+    """An open weight file. `format` is a name in READERS ("sharded" files say "safetensors")."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """All tensors by their name in the file."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the file says about itself: GGUF keys, the safetensors `__metadata__`, a llama2.c configuration."""
+
+    def raw(self, name: str) -> torch.Tensor:
+        """The stored bytes, uint8 (nbytes,), mapped from the file without a copy. KeyError for an unknown name."""
+
+    def read(self, name: str, dtype: torch.dtype | None = torch.float32) -> torch.Tensor:
+        """The tensor in `dtype`, dequantized where it is packed; None keeps the stored type (float32 if packed).
+
+        May share memory with the file's private mapping: writing to it never changes the file."""
+
+    def close(self) -> None:
+        """Let go of the mapping. Tensors already handed out stay valid; it ends with the last of them."""
+
+
+def open_weights(path: Path) -> TensorFile:
+    """Open a weight file or a model folder, judging by content rather than by name.
+
+    Files: .safetensors, .gguf, a llama2.c checkpoint. Folders: `model.safetensors.index.json` with its shards,
+    `model.safetensors`, or a single .gguf file. Raises WeightError for anything else or a damaged file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
+    if not path.is_file():
+        raise WeightError(f"no weight file at {path}", hint="give a .safetensors or .gguf file or a model folder")
+    if path.name.endswith(".index.json"):
+        return _open("sharded", path)
+    with path.open("rb") as stream:
+        head = stream.read(16)
+    return _open(_format_of(path, head), path)
+
+
+def broken(path: Path, place: str, problem: str, *, hint: str = "") -> WeightError:
+    """The error for a damaged file: file, place (a byte offset or a tensor) and what is wrong there."""
+    return WeightError(f"{path.name}, {place}: {problem}", hint=hint or "the file may be damaged: fetch it again")
+
+
+def shown(name: object) -> str:
+    """A name from an untrusted file as it may stand in a message: escaped and cut."""
+    text = ascii(name)
+    return text if len(text) <= 120 else f"{text[:117]}...'"
+
+
+def map_file(path: Path) -> np.ndarray:
+    """All bytes of a file as a uint8 array (size,), mapped privately: writes to it stay in this process.
+
+    The array keeps the mapping alive, so views outlive whoever made it."""
+    size = path.stat().st_size
+    if size == 0:
+        raise broken(path, "byte 0", "the file is empty")
+    try:
+        with path.open("rb") as stream:
+            return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY), dtype=np.uint8)
+    except (OSError, ValueError) as error:
+        raise WeightError(f"cannot map {path} ({size} bytes): {error}") from error
+
+
+def checked_shape(shape: tuple[int, ...]) -> str:
+    """What is wrong with a shape read from a file, or "" if nothing is."""
+    if len(shape) > MAX_DIMS:
+        return f"{len(shape)} dimensions, at most {MAX_DIMS} are allowed"
+    for size in shape:
+        if not 0 <= size <= MAX_DIM:
+            return f"dimension {shown(size)[:40]} is outside 0..2^48"
+    return ""
+
+
+def overlap(spans: list[tuple[int, int, str]]) -> tuple[str, str] | None:
+    """The names of two (begin, end, name) byte ranges that share a byte, or None."""
+    last_end, last_name = 0, ""
+    for begin, end, name in sorted(spans):
+        if begin == end:
+            continue
+        if begin < last_end:
+            return last_name, name
+        last_end, last_name = end, name
+    return None
+
+
+def _open_folder(folder: Path) -> TensorFile:
+    # The order of Hugging Face loaders: one whole file wins over an index of shards.
+    if (folder / "model.safetensors").is_file():
+        return _open("safetensors", folder / "model.safetensors")
+    if (folder / "model.safetensors.index.json").is_file():
+        return _open("sharded", folder / "model.safetensors.index.json")
+    ggufs = sorted(folder.glob("*.gguf"))
+    if len(ggufs) == 1:
+        return _open("gguf", ggufs[0])
+    if ggufs:
+        names = ", ".join(file.name for file in ggufs[:5])
+        raise WeightError(f"{folder} holds {len(ggufs)} GGUF files: {names}", hint="give the path of one of them")
+    pickles = sorted([*folder.glob("*.bin"), *folder.glob("*.pth"), *folder.glob("*.pt")])
+    for file in pickles:
+        with file.open("rb") as stream:
+            if _is_pickle(stream.read(16)):
+                raise _pickle_refused(file)
+    raise WeightError(
+        f"no weights in {folder}", hint="a model folder holds model.safetensors, its index of shards, or one .gguf file"
+    )
+
+
+def _format_of(path: Path, head: bytes) -> str:
+    if head[:4] == b"GGUF":
+        return "gguf"
+    if len(head) > 8 and head[8:9] == b"{":
+        return "safetensors"
+    if _is_pickle(head):
+        raise _pickle_refused(path)
+    if path.suffix == ".bin":
+        return "llama2c"
+    if path.suffix in (".safetensors", ".gguf"):
+        return path.suffix[1:]  # a damaged one: its reader names what is wrong
+    raise WeightError(
+        f"{path.name} is not a weight file that can be read (it begins with {head[:8]!r})",
+        hint="known: safetensors, GGUF, llama2.c checkpoints (.bin)",
+    )
+
+
+def _is_pickle(head: bytes) -> bool:
+    # torch.save writes a zip archive, or in its old form a bare pickle of protocol 2 or later.
+    return head[:4] == b"PK\x03\x04" or (head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 1)
+
+
+def _pickle_refused(path: Path) -> WeightError:
+    return WeightError(
+        f"{path.name} is a pickle, which can run any code when it is loaded",
+        hint="convert it once, from a source that you trust: python -c \"import torch, safetensors.torch as s; "
+        f"s.save_file(torch.load('{path.name}', weights_only=True), 'model.safetensors')\"",
+    )
+
+
+def _open(format_name: str, path: Path) -> TensorFile:
+    reader: TensorFile = READERS.load(format_name)(path)
+    return reader

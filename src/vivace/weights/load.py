@@ -1,0 +1,162 @@
+"""Strict loading: a model takes its weights by its own names, and every tensor of the file must be accounted for."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from vivace.errors import WeightError, nearest
+from vivace.weights.files import TensorFile, shown
+from vivace.weights.rename import NamePattern, Rename, Spelling, spellings
+from vivace.weights.transforms import TRANSFORMS
+
+SHOWN_UNUSED = 5
+
+
+class Weights:
+    """The tensors of a file under a model's canonical (Hugging Face) names.
+
+    `rules` say how the file spells them (rename.py); `sizes` gives the numbers that their transforms need by name,
+    such as {"num_heads": 9, "num_kv_heads": 3}. Each tensor may be taken once, except through `take_shared`;
+    `finish` raises if one is left.
+    """
+
+    def __init__(self, file: TensorFile, rules: Sequence[Rename] = (), sizes: Mapping[str, int] | None = None) -> None:
+        self.file = file
+        self._rules = tuple(rules)
+        self._sizes = dict(sizes or {})
+        self._taken_as: dict[str, str] = {}  # name in the file -> name in the model
+        # Weak, because a model that fuses or repacks a tensor must be able to free the original.
+        self._alive: weakref.WeakValueDictionary[str, torch.Tensor] = weakref.WeakValueDictionary()
+
+    def has(self, name: str) -> bool:
+        """Whether the file holds the model's weight `name`."""
+        return self._find(name) is not None
+
+    def take(
+        self, name: str, shape: Sequence[int] | None = None, dtype: torch.dtype | None = torch.float32
+    ) -> torch.Tensor:
+        """The weight `name` in `dtype` (None: as stored), marked as used.
+
+        Raises WeightError if it is missing, was taken already, or has another shape than `shape`.
+        """
+        spelling = self._find(name)
+        if spelling is None:
+            raise self._missing(name)
+        other = self._taken_as.get(spelling.name)
+        if other is not None:
+            raise WeightError(
+                f"{self._where(spelling.name)} is wanted as '{name}' but was already taken as '{other}'",
+                hint="each tensor feeds one weight; tied weights are shared on purpose with take_shared",
+            )
+        tensor = self._read(name, spelling, shape, dtype)
+        self._taken_as[spelling.name] = name
+        self._alive[name] = tensor
+        return tensor
+
+    def take_optional(
+        self, name: str, shape: Sequence[int] | None = None, dtype: torch.dtype | None = torch.float32
+    ) -> torch.Tensor | None:
+        """Like `take`, but None if the file does not hold `name`."""
+        return self.take(name, shape, dtype) if self.has(name) else None
+
+    def take_shared(
+        self, name: str, source: str, shape: Sequence[int] | None = None, dtype: torch.dtype | None = torch.float32
+    ) -> torch.Tensor:
+        """The weight `name` if the file has its own, else the one taken before as `source` (tied weights).
+
+        An own copy equal to `source`, byte for byte, is accounted for and not kept a second time.
+        """
+        spelling, shared = self._find(name), self._find(source)
+        if spelling is not None and (shared is None or not self._same_bytes(spelling, shared)):
+            return self.take(name, shape, dtype)
+        if shared is None:
+            raise self._missing(name)
+        if spelling is not None:
+            self._taken_as.setdefault(spelling.name, name)
+        tensor = self._alive.get(source)
+        if tensor is None or (dtype is not None and tensor.dtype != dtype):
+            tensor = self._read(source, shared, shape, dtype)
+        self._check_shape(name, shared, tensor, shape)
+        return tensor
+
+    def take_fused(
+        self, names: Sequence[str], shapes: Sequence[Sequence[int]] | None = None,
+        dtype: torch.dtype | None = torch.float32,
+    ) -> tuple[torch.Tensor, dict[str, slice]]:
+        """Several weights joined along dimension 0, and which rows belong to which name (for adapters, quantizers)."""
+        parts = [self.take(name, shapes[k] if shapes else None, dtype) for k, name in enumerate(names)]
+        slices, start = {}, 0
+        for name, part in zip(names, parts, strict=True):
+            slices[name] = slice(start, start + part.shape[0])
+            start += part.shape[0]
+        return torch.cat(parts), slices
+
+    def finish(self, ignored: Sequence[str] = ()) -> None:
+        """Check that every tensor of the file was taken or matches a pattern of `ignored` (names in the file).
+
+        Raises WeightError with the first unused tensors and the nearest names that the model asked for.
+        """
+        patterns = [NamePattern(text) for text in ignored]
+        unused = [
+            name
+            for name in self.file.tensors
+            if name not in self._taken_as and not any(pattern.match(name) is not None for pattern in patterns)
+        ]
+        if not unused:
+            return
+        listed = ", ".join(f"{shown(name)} {list(self.file.tensors[name].shape)}" for name in unused[:SHOWN_UNUSED])
+        more = ", ..." if len(unused) > SHOWN_UNUSED else ""
+        known = [*self._taken_as.values(), *self._taken_as]
+        raise WeightError(
+            f"{len(unused)} tensors of {self.file.path.name} have no place in this model: {listed}{more}",
+            hint=f"for {shown(unused[0])} {nearest(unused[0], known)}",
+        )
+
+    def _find(self, name: str) -> Spelling | None:
+        for spelling in spellings(name, self._rules):
+            if spelling.name in self.file.tensors:
+                return spelling
+        return None
+
+    def _read(
+        self, name: str, spelling: Spelling, shape: Sequence[int] | None, dtype: torch.dtype | None
+    ) -> torch.Tensor:
+        tensor = self.file.read(spelling.name, dtype)
+        for rule in reversed(spelling.rules):
+            if rule.transform:
+                assert not rule.by or rule.by in self._sizes, f"{rule} needs the size '{rule.by}'"
+                try:
+                    tensor = TRANSFORMS[rule.transform](tensor, self._sizes.get(rule.by, 0))
+                except WeightError as error:
+                    raise WeightError(f"{self._where(spelling.name)}: {error.message}", hint=error.hint) from None
+        self._check_shape(name, spelling, tensor, shape)
+        return tensor
+
+    def _check_shape(
+        self, name: str, spelling: Spelling, tensor: torch.Tensor, shape: Sequence[int] | None
+    ) -> None:
+        if shape is not None and tuple(tensor.shape) != tuple(shape):
+            raise WeightError(
+                f"{self._where(spelling.name)} has shape {list(tensor.shape)}, '{name}' must have {list(shape)}",
+                hint="the configuration and the weights may be of different models",
+            )
+
+    def _same_bytes(self, one: Spelling, other: Spelling) -> bool:
+        a, b = self.file.tensors[one.name], self.file.tensors[other.name]
+        if (a.type, a.shape) != (b.type, b.shape):
+            return False
+        return one.name == other.name or torch.equal(self.file.raw(one.name), self.file.raw(other.name))
+
+    def _missing(self, name: str) -> WeightError:
+        names = [spelling.name for spelling in spellings(name, self._rules)]
+        spelt = "" if names == [name] else f" (there: {' or '.join(names)})"
+        free = [known for known in self.file.tensors if known not in self._taken_as]
+        return WeightError(
+            f"{self.file.path.name} has no tensor '{name}'{spelt}", hint=nearest(names[0], free or self.file.tensors)
+        )
+
+    def _where(self, file_name: str) -> str:
+        return f"tensor {shown(file_name)} in {self.file.tensors[file_name].place}"
