@@ -1,0 +1,1 @@
+"""What one step means for each kind of job."""

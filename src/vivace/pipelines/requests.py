@@ -1,0 +1,104 @@
+"""What a client of the engine sends and receives: plain data that travels between processes.
+
+Requests hold ids and numbers only: text was tokenized before, and every field was validated by `check` before a job is
+made of it. Configs of techniques travel as {technique name: {field: value}}; the pipeline makes the objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """Continue `ids`.
+
+    max_tokens        tokens to generate at most; None: up to the context length
+    sampling          techniques by name with their config fields; empty: greedy
+    seed              of the counter-based random numbers; they depend on (seed, position) alone
+    stop_ids          ids that end the answer, besides the model's own end ids unless ignore_eos
+    min_tokens        end ids are masked until so many tokens are generated
+    logprobs          None: off; k: log-probability of each generated token and of the k most likely ones
+    prompt_logprobs   the same for each prompt token but the first
+    """
+
+    ids: tuple[int, ...]
+    max_tokens: int | None = None
+    sampling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    seed: int = 0
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    priority: int = 0
+    tenant: str = ""
+
+
+@dataclass(frozen=True)
+class EmbedRequest:
+    """Embed `ids` (special tokens included) as one vector.
+
+    pooling     technique names with their config fields, applied in order; empty: as the model's own files say
+    dimensions  Matryoshka: cut to so many, then normalise
+    """
+
+    ids: tuple[int, ...]
+    token_types: tuple[int, ...] = ()
+    pooling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    dimensions: int | None = None
+    normalize: bool | None = None
+    priority: int = 0
+    tenant: str = ""
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Log-probability of one token, and of the most likely ones (id, log-probability), best first."""
+
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Output of a step of a generate job: the new ids, with log-probabilities if asked for. The first output of a job
+    that asked for prompt_logprobs carries those of prompt tokens 1, 2, ..."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Output of an embed job: float32, little-endian."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Units of a job: prompt tokens, generated tokens, prompt tokens taken from the prefix cache."""
+
+    prompt: int = 0
+    generated: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One message about one request: an output, or the end. `finished` is "stop", "length", "cancelled" or "error".
+
+    stop_id      the id that ended the answer, when one did (it is not among the output ids)
+    error        code, message, hint of what went wrong
+    """
+
+    output: Tokens | Vector | None = None
+    finished: str | None = None
+    stop_id: int | None = None
+    usage: Usage = Usage()
+    error: tuple[str, str, str] | None = None
