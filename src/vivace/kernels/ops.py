@@ -122,12 +122,20 @@ class QkvSpec:
 class Ops(Protocol):
     """The bound operations. x is (rows, inputs) and contiguous; outputs are new tensors."""
 
+    def pack_linear(self, weight: LinearWeight) -> LinearWeight:
+        """The weight in the layout that these operations want, made once at load; the reference returns it as it is."""
+        ...
+
     def embedding(self, ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:
         """y[r] = scale * W[ids[r]]. ids (rows,) int64 -> (rows, inputs)."""
         ...
 
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
         """y = x W^T + b -> (rows, outputs)."""
+        ...
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y, of one shape."""
         ...
 
     def linear_add(self, x: Tensor, weight: LinearWeight, residual: Tensor) -> Tensor:
@@ -163,8 +171,13 @@ class Ops(Protocol):
         """q, k, v = split(x W^T + b); normalise and rotate q and k; store k and v at rows.slot -> q (rows, heads, head_dim)."""
         ...
 
-    def gated_mlp(self, x: Tensor, gate_up: LinearWeight, down: LinearWeight, kind: Activation, residual: Tensor) -> Tensor:
-        """y = residual + (act(x Wg^T) * (x Wu^T)) Wd^T; gate_up holds slices "gate" and "up" -> (rows, outputs)."""
+    def gated_mlp(
+        self, x: Tensor, gate_up: LinearWeight, down: LinearWeight, kind: Activation, residual: Tensor | None
+    ) -> Tensor:
+        """y = residual + (act(x Wg^T) * (x Wu^T)) Wd^T; gate_up holds slices "gate" and "up" -> (rows, outputs).
+
+        Without a residual nothing is added: models that normalise after the layer add it themselves.
+        """
         ...
 
     def attention(
