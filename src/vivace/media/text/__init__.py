@@ -1,0 +1,1 @@
+"""Text on the wire side: tokenizers, chat templates, incremental detokenizing, stop strings."""

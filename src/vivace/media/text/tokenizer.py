@@ -1,0 +1,200 @@
+"""What every tokenizer offers: text to ids and back, and the rule that a user's text is never control.
+
+A *special* token is a control token such as <|im_end|>. Text becomes special ids in two cases only: it stands in a
+segment that a chat template wrote, or the caller passes `parse_special=True`. Everything else is plain text, also when
+it spells a special token. Adding BOS and EOS is the caller's step (`encode_prompt`), since a template may write them.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from vivace.errors import InvalidRequest
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of text with one origin: `is_template` says that a chat template wrote it, so it may hold special tokens."""
+
+    text: str
+    is_template: bool
+
+
+@dataclass(frozen=True)
+class SpecialToken:
+    """A control token. `strip_left` and `strip_right` swallow the whitespace beside it (Hugging Face's lstrip, rstrip)."""
+
+    id: int
+    text: str
+    strip_left: bool = False
+    strip_right: bool = False
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The facts about a vocabulary that do not depend on how text is cut.
+
+    `size` counts ids, holes included. `add_bos` and `add_eos` say what a raw completion prompt gets around it. `unk_id`
+    may come out of ordinary text (an unknown character), so it is never counted as special. `eos_ids` holds every id that
+    ends an answer. `strips_leading_space`: the first token's leading space is not part of the text (sentencepiece).
+    """
+
+    size: int
+    special: tuple[SpecialToken, ...] = ()
+    bos_id: int | None = None
+    eos_ids: frozenset[int] = frozenset()
+    unk_id: int | None = None
+    add_bos: bool = False
+    add_eos: bool = False
+    strips_leading_space: bool = False
+    special_ids: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ids = {token.id for token in self.special} - {self.unk_id}
+        object.__setattr__(self, "special_ids", frozenset(ids))
+
+
+class RunStart(Enum):
+    """Where a plain run begins, since some kinds put a space before certain runs."""
+
+    TEXT = "at the start of the text"
+    SPECIAL = "right after a special token"
+    MIDDLE = "within a run that was cut in two"
+
+
+class Tokenizer(ABC):
+    """Text to ids and back. A kind implements `_encode_run`, `token_bytes` and `token_text`; the rules live here."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._special_by_text: Mapping[str, SpecialToken] = {t.text: t for t in vocabulary.special if t.text}
+        longest_first = sorted(self._special_by_text, key=len, reverse=True)
+        self._special_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    @property
+    def vocab_size(self) -> int:
+        return self.vocabulary.size
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        return self.vocabulary.special_ids
+
+    @property
+    def bos_id(self) -> int | None:
+        return self.vocabulary.bos_id
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return self.vocabulary.eos_ids
+
+    @property
+    def add_bos(self) -> bool:
+        return self.vocabulary.add_bos
+
+    @property
+    def add_eos(self) -> bool:
+        return self.vocabulary.add_eos
+
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Return the ids of `text`, without BOS or EOS; special tokens are recognised only with `parse_special`."""
+        return self.encode_segments([Segment(text, is_template=parse_special)])
+
+    def encode_prompt(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Return the ids of a raw completion prompt: BOS and EOS are added where the vocabulary asks, never twice."""
+        ids = self.encode(text, parse_special=parse_special)
+        if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        if self.add_eos and self.eos_ids and (not ids or ids[-1] not in self.eos_ids):
+            ids.append(min(self.eos_ids))
+        return ids
+
+    def encode_segments(self, segments: Iterable[Segment]) -> list[int]:
+        """Return the ids of typed segments. Plain text across segment borders is one run; only special tokens cut it."""
+        ids: list[int] = []
+        pieces = self._split_special(segments)
+        for index, piece in enumerate(pieces):
+            if isinstance(piece, SpecialToken):
+                ids.append(piece.id)
+                continue
+            text = piece
+            before, after = pieces[index - 1] if index else None, pieces[index + 1] if index + 1 < len(pieces) else None
+            if isinstance(before, SpecialToken) and before.strip_right:
+                text = text.lstrip()
+            if isinstance(after, SpecialToken) and after.strip_left:
+                text = text.rstrip()
+            if text:
+                ids.extend(self._encode_plain(text, RunStart.SPECIAL if index else RunStart.TEXT))
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD. Raises InvalidRequest for an unknown id."""
+        data = bytearray()
+        at_start = self.vocabulary.strips_leading_space
+        for token_id in ids:
+            self.check_id(token_id)
+            if token_id in self.special_ids:
+                data += b"" if skip_special else self.token_bytes(token_id)
+                continue
+            piece = self.token_bytes(token_id)
+            data += piece.removeprefix(b" ") if at_start else piece
+            at_start = False
+        return data.decode("utf-8", "replace")
+
+    def check_id(self, token_id: int) -> None:
+        """Raise InvalidRequest unless `token_id` is in the vocabulary."""
+        if not 0 <= token_id < self.vocab_size:
+            raise InvalidRequest(
+                f"token id {token_id} is outside the vocabulary of {self.vocab_size} tokens",
+                hint=f"use ids from 0 to {self.vocab_size - 1}",
+            )
+
+    @abstractmethod
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes that this token adds to a text; for a special token the bytes of its name."""
+
+    @abstractmethod
+    def token_text(self, token_id: int) -> str:
+        """Return the token as the vocabulary spells it, such as "Ġthe", "▁the" or "<0x0A>"."""
+
+    @abstractmethod
+    def _encode_run(self, text: str, start: RunStart) -> list[int]:
+        """Return the ids of plain text."""
+
+    def _encode_plain(self, text: str, start: RunStart) -> list[int]:
+        """Return `_encode_run`, with any special id taken apart: a vocabulary may hold a control token as a plain piece."""
+        ids = self._encode_run(text, start)
+        if self.special_ids.isdisjoint(ids):
+            return ids
+        if len(text) == 1:
+            unknown = self.vocabulary.unk_id
+            return [i for i in ids if i not in self.special_ids] or ([] if unknown is None else [unknown])
+        middle = len(text) // 2
+        return self._encode_plain(text[:middle], start) + self._encode_plain(text[middle:], RunStart.MIDDLE)
+
+    def _split_special(self, segments: Iterable[Segment]) -> list[str | SpecialToken]:
+        """Return plain runs and special tokens in order; neighbouring plain runs are joined."""
+        pieces: list[str | SpecialToken] = []
+        run: list[str] = []
+
+        def close_run() -> None:
+            if text := "".join(run):
+                pieces.append(text)
+            run.clear()
+
+        for segment in segments:
+            if not segment.is_template or self._special_pattern is None:
+                run.append(segment.text)
+                continue
+            position = 0
+            for match in self._special_pattern.finditer(segment.text):
+                run.append(segment.text[position : match.start()])
+                close_run()
+                pieces.append(self._special_by_text[match.group()])
+                position = match.end()
+            run.append(segment.text[position:])
+        close_run()
+        return pieces
