@@ -1,0 +1,94 @@
+# Vivace. `make` prints the targets. VENV is made and filled when it is missing.
+VENV ?= .venv
+PYTHON ?= python3
+SIZE ?= small
+BIN = $(VENV)/bin
+# An index for torch, such as https://download.pytorch.org/whl/cpu, when pip's own choice is too large.
+TORCH_INDEX ?=
+PROMPT ?= What is the capital of France?
+
+PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities clients soak size
+
+.DEFAULT_GOAL := help
+.PHONY: help install answer examples test tiny oracle bench bench-ops lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
+
+help: ## print the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@echo "prove-NAME      show a claim, SIZE=small|full, NAME in: $(PROOFS)"
+
+RUN_STAMP = $(VENV)/.vivace-run
+TEST_STAMP = $(VENV)/.vivace-test
+SOURCES = pyproject.toml CMakeLists.txt $(shell find src -type f -not -name '*.pyc' -not -name '*.so')
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	@if [ -n "$(TORCH_INDEX)" ]; then $(BIN)/python -m pip install --quiet 'torch>=2.8,<2.14' --index-url $(TORCH_INDEX); fi
+
+$(RUN_STAMP): $(SOURCES) | $(BIN)/python
+	@echo "installing into $(VENV) (about a minute) ..."
+	$(BIN)/python -m pip install --quiet .
+	@touch $@
+
+$(TEST_STAMP): $(SOURCES) | $(BIN)/python
+	@echo "installing with the test extra into $(VENV) (a few minutes) ..."
+	$(BIN)/python -m pip install --quiet '.[test]'
+	@touch $(RUN_STAMP) $@
+
+install: $(TEST_STAMP) ## install with the test extra into VENV
+
+answer: $(RUN_STAMP) ## install, then ask the default model: make answer PROMPT="..."
+	$(BIN)/vivace run smollm2 "$(PROMPT)"
+
+test: $(TEST_STAMP) ## install with the test extra, then run every test in groups, with durations
+	$(BIN)/python -m tools.run_tests
+
+tiny: $(TEST_STAMP) ## one tiny case of every verb, under a minute
+	$(BIN)/python -m pytest -q tests/test_tiny.py
+
+oracle: $(TEST_STAMP) ## every model against the library that published it
+	$(BIN)/python -m pytest -q tests/oracle
+
+bench: bench-ops ## every benchmark
+
+bench-ops: $(TEST_STAMP) ## every operation, each implementation, beside the machine's ceilings
+	$(BIN)/python -m benchmarks.ops --size $(SIZE)
+
+lint: $(TEST_STAMP) ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(TEST_STAMP) ## mypy
+	$(BIN)/mypy
+
+examples: $(TEST_STAMP) ## run every example
+	$(BIN)/python -m tools.run_examples
+
+docs: $(TEST_STAMP) ## write docs/reference from the code
+	$(BIN)/python -m tools.docs
+
+size: $(TEST_STAMP) ## files and code lines by folder
+	$(BIN)/python -m tools.size
+
+tiny-models: $(TEST_STAMP) ## train the tiny models of tests/assets again
+	$(BIN)/python -m tools.make_tiny llama tests/assets/tiny-llama
+	$(BIN)/python -m tools.make_tiny gemma3 tests/assets/tiny-gemma3
+
+prove: $(addprefix prove-,$(PROOFS)) ## every claim, SIZE=small|full
+
+prove-scheduler: $(TEST_STAMP)
+	$(BIN)/python -m tests.engine.prove_scheduler --size $(SIZE)
+
+prove-clients prove-soak: prove-%: $(TEST_STAMP)
+	$(BIN)/python -m tests.serve.prove_$* --size $(SIZE)
+
+prove-identities: $(TEST_STAMP)
+	$(BIN)/python -m tests.identities.prove_identities --size $(SIZE)
+
+prove-oracle: $(TEST_STAMP)
+	$(BIN)/python -m tests.oracle.prove_oracle --size $(SIZE)
+
+prove-tokens prove-perplexity prove-stories prove-embeddings: prove-%: $(TEST_STAMP)
+	$(BIN)/python -m tests.real.prove_$* --size $(SIZE)
+
+prove-readme prove-size: prove-%: $(TEST_STAMP)
+	$(BIN)/python -m tests.architecture.prove_$* --size $(SIZE)
