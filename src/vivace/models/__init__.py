@@ -1,0 +1,1 @@
+"""Models: one family a file, each with its configuration, its forward pass and its weight names."""

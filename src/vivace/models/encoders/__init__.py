@@ -1,0 +1,1 @@
+"""Encoders: models that read a whole sequence at once and keep nothing."""
