@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from vivace.errors import WeightError
 from vivace.registry import Registry
 
-MAX_DIMS = 16
-MAX_DIM = 1 << 48  # far above any real size, low enough that torch's 64-bit arithmetic cannot overflow on one
+MAX_HEADER_BYTES = 100_000_000  # of JSON in a safetensors file, the limit of the format's own library
 
 READERS = Registry(
     "weight format",
@@ -98,42 +95,6 @@ def shown(name: object) -> str:
     return text if len(text) <= 120 else f"{text[:117]}...'"
 
 
-def map_file(path: Path) -> np.ndarray:
-    """All bytes of a file as a uint8 array (size,), mapped privately: writes to it stay in this process.
-
-    The array keeps the mapping alive, so views outlive whoever made it."""
-    size = path.stat().st_size
-    if size == 0:
-        raise broken(path, "byte 0", "the file is empty")
-    try:
-        with path.open("rb") as stream:
-            return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY), dtype=np.uint8)
-    except (OSError, ValueError) as error:
-        raise WeightError(f"cannot map {path} ({size} bytes): {error}") from error
-
-
-def checked_shape(shape: tuple[int, ...]) -> str:
-    """What is wrong with a shape read from a file, or "" if nothing is."""
-    if len(shape) > MAX_DIMS:
-        return f"{len(shape)} dimensions, at most {MAX_DIMS} are allowed"
-    for size in shape:
-        if not 0 <= size <= MAX_DIM:
-            return f"dimension {shown(size)[:40]} is outside 0..2^48"
-    return ""
-
-
-def overlap(spans: list[tuple[int, int, str]]) -> tuple[str, str] | None:
-    """The names of two (begin, end, name) byte ranges that share a byte, or None."""
-    last_end, last_name = 0, ""
-    for begin, end, name in sorted(spans):
-        if begin == end:
-            continue
-        if begin < last_end:
-            return last_name, name
-        last_end, last_name = end, name
-    return None
-
-
 def _open_folder(folder: Path) -> TensorFile:
     # The order of Hugging Face loaders: one whole file wins over an index of shards.
     if (folder / "model.safetensors").is_file():
@@ -159,7 +120,7 @@ def _open_folder(folder: Path) -> TensorFile:
 def _format_of(path: Path, head: bytes) -> str:
     if head[:4] == b"GGUF":
         return "gguf"
-    if len(head) > 8 and head[8:9] == b"{":
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES:
         return "safetensors"
     if _is_pickle(head):
         raise _pickle_refused(path)
@@ -174,14 +135,17 @@ def _format_of(path: Path, head: bytes) -> str:
 
 
 def _is_pickle(head: bytes) -> bool:
-    # torch.save writes a zip archive, or in its old form a bare pickle of protocol 2 or later.
-    return head[:4] == b"PK\x03\x04" or (head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 1)
+    # torch.save writes a zip archive, or in its old form a bare pickle of protocol 2 or later. The third byte, an
+    # opcode and never zero, tells it from a llama2.c checkpoint whose first number happens to look the same.
+    if head[:4] == b"PK\x03\x04":
+        return True
+    return len(head) > 2 and head[0] == 0x80 and head[1] in (2, 3, 4, 5) and head[2] != 0
 
 
 def _pickle_refused(path: Path) -> WeightError:
     return WeightError(
         f"{path.name} is a pickle, which can run any code when it is loaded",
-        hint="convert it once, from a source that you trust: python -c \"import torch, safetensors.torch as s; "
+        hint='convert it once, from a source that you trust: python -c "import torch, safetensors.torch as s; '
         f"s.save_file(torch.load('{path.name}', weights_only=True), 'model.safetensors')\"",
     )
 

@@ -83,7 +83,9 @@ class Weights:
         return tensor
 
     def take_fused(
-        self, names: Sequence[str], shapes: Sequence[Sequence[int]] | None = None,
+        self,
+        names: Sequence[str],
+        shapes: Sequence[Sequence[int]] | None = None,
         dtype: torch.dtype | None = torch.float32,
     ) -> tuple[torch.Tensor, dict[str, slice]]:
         """Several weights joined along dimension 0, and which rows belong to which name (for adapters, quantizers)."""
@@ -135,9 +137,7 @@ class Weights:
         self._check_shape(name, spelling, tensor, shape)
         return tensor
 
-    def _check_shape(
-        self, name: str, spelling: Spelling, tensor: torch.Tensor, shape: Sequence[int] | None
-    ) -> None:
+    def _check_shape(self, name: str, spelling: Spelling, tensor: torch.Tensor, shape: Sequence[int] | None) -> None:
         if shape is not None and tuple(tensor.shape) != tuple(shape):
             raise WeightError(
                 f"{self._where(spelling.name)} has shape {list(tensor.shape)}, '{name}' must have {list(shape)}",
