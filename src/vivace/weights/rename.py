@@ -14,8 +14,10 @@ class NamePattern:
         self.text = text
         pieces = re.split(r"\{(\w+)\}", text)
         self.fields = frozenset(pieces[1::2])
-        parts = [re.escape(piece) if k % 2 == 0 else _group(piece) for k, piece in enumerate(pieces)]
-        self._regex = re.compile("".join(parts))
+        for k, piece in enumerate(pieces):
+            is_field = k % 2 == 1
+            pieces[k] = f"(?P<{piece}>{'.+' if piece == 'rest' else '[0-9]+'})" if is_field else re.escape(piece)
+        self._regex = re.compile("".join(pieces))
 
     def match(self, name: str) -> dict[str, str] | None:
         """The values of the placeholders if `name` has this form, else None."""
@@ -95,7 +97,3 @@ LEGACY_NORM_NAMES = (
     Rename("{rest}.weight", "{rest}.gamma", optional=True),
     Rename("{rest}.bias", "{rest}.beta", optional=True),
 )
-
-
-def _group(field_name: str) -> str:
-    return f"(?P<{field_name}>{'.+' if field_name == 'rest' else '[0-9]+'})"
