@@ -1,1 +1,1 @@
-"""Numerical operations: the menu (`ops`), the readable reference (`ref`), native ones (`cpu`), and the choice (`select`)."""
+"""Numerical operations: the menu (`ops`), the reference (`ref`), native ones (`cpu`), and the choice (`select`)."""

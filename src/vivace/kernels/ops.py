@@ -68,7 +68,8 @@ class Rows:
     """The rows of one step.
 
     position  (rows, axes) int64: one axis for text, three for M-RoPE
-    parent    (rows,) int32: the row of this step that comes before this one, or -1 if the unit before it is stored already
+    parent    (rows,) int32: the row of this step that comes before this one, or -1 if the unit before it was stored by
+              an earlier step
     sequence  (rows,) int32: which sequence a row belongs to
     starts    sequence s owns rows starts[s] .. starts[s + 1]
     context   units of each sequence stored before this step; row i of sequence s is unit context[s] + i of its table
@@ -92,7 +93,8 @@ class AttentionSpec:
     """What an attention layer asks for: softmax(scale q k^T, capped, masked) v.
 
     heads, kv_heads   query head h reads key head h * kv_heads // heads
-    window            a row sees itself and the window - 1 units before it; None sees all
+    window            a row sees itself and the window - 1 units before it, without causality as many after it;
+                      None sees all
     soft_cap          scores become cap * tanh(score / cap)
     is_causal         false for encoders: a row sees every row of its sequence
     """
@@ -159,8 +161,9 @@ class Ops(Protocol):
         ...
 
     def rope(self, x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
-        """Rotate the first 2 * d dims of each head. x (rows, heads, dim); cos, sin (rows, d) -> like x. (RoFormer, eq. 34)
+        """Rotate the first 2 * d dims of each head (RoFormer, eq. 34).
 
+        x (rows, heads, dim); cos, sin (rows, d) -> like x.
         "half" pairs dim i with i + d, "interleaved" pairs 2i with 2i + 1.
         """
         ...
@@ -168,7 +171,9 @@ class Ops(Protocol):
     def qkv_rope_store(
         self, x: Tensor, weight: LinearWeight, spec: QkvSpec, cos: Tensor, sin: Tensor, store: KVStore, rows: GroupRows
     ) -> Tensor:
-        """q, k, v = split(x W^T + b); normalise and rotate q and k; store k and v at rows.slot -> q (rows, heads, head_dim)."""
+        """q, k, v = split(x W^T + b); normalise and rotate q and k; store k and v at rows.slot.
+
+        -> q (rows, heads, head_dim)."""
         ...
 
     def gated_mlp(
@@ -185,15 +190,15 @@ class Ops(Protocol):
     ) -> Tensor:
         """Causal attention over the store, the rows of this step included (they are stored first).
 
-        q (rows, heads, head_dim) -> (rows, heads * value_dim). A row sees the stored units of its sequence and its chain of
-        parents within the step. sinks (heads,): one more logit in the softmax that carries no value.
+        q (rows, heads, head_dim) -> (rows, heads * value_dim). A row sees the stored units of its sequence and its
+        chain of parents within the step. sinks (heads,): one more logit in the softmax that carries no value.
         """
         ...
 
-    def attention_packed(
-        self, q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec
-    ) -> Tensor:
-        """Attention without a store, sequence by sequence, for encoders. q (rows, heads, dim), k, v (rows, kv_heads, dim)."""
+    def attention_packed(self, q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
+        """Attention within each sequence, without a store, for encoders.
+
+        q (rows, heads, dim), k, v (rows, kv_heads, dim) -> (rows, heads * value_dim)."""
         ...
 
     def kv_copy(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:

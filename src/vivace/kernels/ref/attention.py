@@ -1,0 +1,122 @@
+"""Reference of `attention` and `attention_packed`: explicit scores, softmax and weighted sum, sequence by sequence.
+
+For query head h with key head g: p = softmax(scale q_h k_g^T, capped, masked), y_h = p v_g (Vaswani et al., arXiv
+1706.03762, section 3.2; grouped heads: arXiv 2305.13245).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, Rows
+from vivace.kernels.ref.kv import slots_of
+
+
+def attention(
+    q: Tensor, store: KVStore, rows: Rows, group: str, spec: AttentionSpec, sinks: Tensor | None = None
+) -> Tensor:
+    """Attention over the store. q (rows, heads, head_dim) -> (rows, heads * value_dim)."""
+    y = q.new_empty(q.shape[0], spec.heads, store.values.shape[-1])
+    for sequence in range(len(rows.context)):
+        first, last = rows.starts[sequence], rows.starts[sequence + 1]
+        if first < last:
+            low = lowest_unit(rows, sequence, spec)
+            keys, values = gather(store, rows.groups[group], sequence, low, rows.context[sequence] + last - first)
+            visible = visibility(rows, sequence, low, spec)
+            y[first:last] = attend(q[first:last], keys, values, visible, spec, sinks)
+    return y.flatten(1)
+
+
+def attention_packed(q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
+    """Attention within each sequence, without a store. q (rows, heads, dim), k, v (rows, kv_heads, dim)."""
+    y = q.new_empty(q.shape[0], spec.heads, v.shape[-1])
+    for first, last in pairwise(starts):
+        if first < last:
+            visible = packed_visibility(last - first, spec)
+            y[first:last] = attend(q[first:last], k[first:last], v[first:last], visible, spec, None)
+    return y.flatten(1)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, spec: AttentionSpec, sinks: Tensor | None
+) -> Tensor:
+    """q (n, heads, dim), k (m, kv_heads, dim), v (m, kv_heads, value_dim), visible (n, m) bool or None: all visible.
+
+    Returns (n, heads, value_dim). Heads that share a key head are stacked, so that each key head is one product.
+    """
+    n, m, kv_heads = q.shape[0], k.shape[0], spec.kv_heads
+    stacked = q.view(n, kv_heads, -1, q.shape[-1]).permute(1, 2, 0, 3).flatten(1, 2)  # (kv_heads, group * n, dim)
+    scores = torch.matmul(stacked, k.permute(1, 2, 0)) * spec.scale
+    if spec.soft_cap is not None:
+        scores = torch.tanh(scores / spec.soft_cap) * spec.soft_cap
+    scores = scores.view(spec.heads, n, m)
+    if visible is not None:
+        scores = scores.masked_fill(~visible.to(q.device), float("-inf"))
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.view(-1, 1, 1).expand(-1, n, 1)), -1)
+    weights = torch.softmax(scores, -1)[..., :m].reshape(kv_heads, -1, m)
+    return torch.matmul(weights, v.permute(1, 0, 2)).view(spec.heads, n, -1).transpose(0, 1)
+
+
+def gather(store: KVStore, rows: GroupRows, sequence: int, low: int, high: int) -> tuple[Tensor, Tensor]:
+    """Keys and values of the units low .. high - 1 of a sequence, in order, as new tensors (units, kv_heads, dim)."""
+    units = torch.arange(low, high, device=rows.table.device)
+    pages = rows.table[sequence, units // rows.page_size].long()
+    slots = pages * rows.page_size + units % rows.page_size
+    keys, values = slots_of(store)
+    return keys.index_select(0, slots), values.index_select(0, slots)
+
+
+def lowest_unit(rows: Rows, sequence: int, spec: AttentionSpec) -> int:
+    """The first unit that any row of the sequence sees; units before it may stand in pages that are given back."""
+    if spec.window is None or not spec.is_causal:
+        return 0
+    return max(0, rows.context[sequence] + 1 - spec.window)
+
+
+def visibility(rows: Rows, sequence: int, low: int, spec: AttentionSpec) -> Tensor | None:
+    """Which units each row of a sequence sees: (rows of the sequence, units from low on) bool, None if all see all."""
+    context, count = rows.context[sequence], rows.starts[sequence + 1] - rows.starts[sequence]
+    if not spec.is_causal:
+        return None
+    if rows.is_chain:
+        if count == 1:
+            return None
+        behind = torch.arange(context, context + count).view(-1, 1) - torch.arange(low, context + count)
+        return (behind >= 0) & (behind < (context + count if spec.window is None else spec.window))
+    visible = torch.zeros(count, context + count - low, dtype=torch.bool)
+    for row in range(count):
+        visible[row, torch.tensor(visible_units(rows, sequence, row, spec)) - low] = True
+    return visible
+
+
+def visible_units(rows: Rows, sequence: int, row: int, spec: AttentionSpec) -> range | list[int]:
+    """The units that the row-th row of a sequence sees, in order: a range, or in a draft tree a list."""
+    first, context = rows.starts[sequence], rows.context[sequence]
+    if not spec.is_causal:
+        return range(context + rows.starts[sequence + 1] - first)
+    if rows.is_chain:
+        end = context + row + 1
+        return range(0 if spec.window is None else max(0, end - spec.window), end)
+    chain = []
+    ancestor = first + row
+    while ancestor >= 0:
+        chain.append(context + ancestor - first)
+        ancestor = int(rows.parent[ancestor])
+    units = [*range(context), *reversed(chain)]
+    return units if spec.window is None else units[-spec.window :]
+
+
+def packed_visibility(count: int, spec: AttentionSpec) -> Tensor | None:
+    """Which rows see which within one packed sequence: (count, count) bool, None if all see all.
+
+    Without causality a window reaches as far ahead as behind.
+    """
+    if not spec.is_causal and spec.window is None:
+        return None
+    reach = count if spec.window is None else spec.window
+    behind = torch.arange(count).view(-1, 1) - torch.arange(count)
+    return (behind < reach) & (behind >= 0 if spec.is_causal else behind > -reach)

@@ -1,0 +1,95 @@
+"""The `rows` mode: every operation whose rounding could depend on its neighbours, computed for one row a call.
+
+A call sees one row of a fixed width, in fresh memory (so with one alignment), on one thread: its result cannot depend
+on batch, chunk, page size or neighbours. Attention takes one query row over exactly the keys it sees, in order.
+Operations that only copy, or round each product and sum by itself (embedding, rope, the store), stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from vivace.kernels.ops import Activation, AttentionSpec, KVStore, LinearWeight, Rows
+from vivace.kernels.ref import activation as ref_activation
+from vivace.kernels.ref import linear as ref_linear
+from vivace.kernels.ref import norm as ref_norm
+from vivace.kernels.ref.attention import attend, gather, lowest_unit, packed_visibility, visible_units
+
+
+def linear(x: Tensor, weight: LinearWeight) -> Tensor:
+    return _each_row(x, lambda row: ref_linear.linear(row, weight), weight.outputs)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return _each_row(x, lambda row: ref_norm.rms_norm(row, weight, eps), x.shape[-1])
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    return _each_row(x, lambda row: ref_norm.layer_norm(row, weight, bias, eps), x.shape[-1])
+
+
+def activation(x: Tensor, kind: Activation) -> Tensor:
+    return _each_row(x, lambda row: ref_activation.activation(row, kind), x.shape[-1])
+
+
+def soft_cap(x: Tensor, cap: float) -> Tensor:
+    return _each_row(x, lambda row: ref_activation.soft_cap(row, cap), x.shape[-1])
+
+
+def attention(
+    q: Tensor, store: KVStore, rows: Rows, group: str, spec: AttentionSpec, sinks: Tensor | None = None
+) -> Tensor:
+    """Attention over the store, one query row a call. q (rows, heads, head_dim) -> (rows, heads * value_dim)."""
+    parts = []
+    for sequence in range(len(rows.context)):
+        first, last = rows.starts[sequence], rows.starts[sequence + 1]
+        if first == last:
+            continue
+        low = lowest_unit(rows, sequence, spec)
+        keys, values = gather(store, rows.groups[group], sequence, low, rows.context[sequence] + last - first)
+        for row in range(last - first):
+            seen = visible_units(rows, sequence, row, spec)
+            k, v = _take(keys, seen, low), _take(values, seen, low)
+            parts.append(attend(_fresh(q, first + row), k, v, None, spec, sinks))
+    return _joined(parts, q, store.values.shape[-1], spec)
+
+
+def attention_packed(q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
+    """Attention within each sequence, one query row a call. q (rows, heads, dim) -> (rows, heads * value_dim)."""
+    parts = []
+    for first, last in pairwise(starts):
+        if first == last:
+            continue
+        keys, values, visible = k[first:last].clone(), v[first:last].clone(), packed_visibility(last - first, spec)
+        for row in range(last - first):
+            seen = slice(None) if visible is None else visible[row]
+            parts.append(attend(_fresh(q, first + row), keys[seen], values[seen], None, spec, None))
+    return _joined(parts, q, v.shape[-1], spec)
+
+
+def _each_row(x: Tensor, call: Callable[[Tensor], Tensor], width: int) -> Tensor:
+    """Apply `call` to each row of x (rows, ...), copied to fresh memory, and join the results."""
+    if x.shape[0] == 0:
+        return x.new_empty(*x.shape[:-1], width)
+    if x.shape[0] == 1:
+        return call(x.clone(memory_format=torch.contiguous_format))
+    return torch.cat([call(row.clone(memory_format=torch.contiguous_format)) for row in torch.split(x, 1)])
+
+
+def _fresh(x: Tensor, row: int) -> Tensor:
+    return x[row : row + 1].clone(memory_format=torch.contiguous_format)
+
+
+def _take(stored: Tensor, seen: range | list[int], low: int) -> Tensor:
+    """The seen units, in order, in fresh memory. stored holds the units from `low` on."""
+    if isinstance(seen, range):
+        return stored[seen.start - low : seen.stop - low].clone()
+    return stored[torch.tensor(seen) - low]
+
+
+def _joined(parts: list[Tensor], q: Tensor, value_dim: int, spec: AttentionSpec) -> Tensor:
+    return torch.cat(parts).flatten(1) if parts else q.new_empty(q.shape[0], spec.heads * value_dim)

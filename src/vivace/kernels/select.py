@@ -1,0 +1,140 @@
+"""Binds each operation to one implementation, once at load: by device, instruction set and format, from static tables.
+
+Four choices: "ref" (batched torch), "rows" (the bitwise invariant reference), "native" (compiled kernels, an error
+without them) and "auto" (native where there is one, else the reference). Never a clock: the same machine and the same
+arguments always give the same kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from vivace.errors import ConfigError, nearest
+from vivace.kernels.ops import LinearWeight, Ops
+from vivace.kernels.ref import activation, attention, embedding, kv, linear, mlp, norm, qkv, rope
+from vivace.kernels.ref import rows as one_row
+from vivace.runtime import threads as runtime_threads
+
+CHOICES = ("auto", "native", "ref", "rows")
+
+# Operations whose reference only copies, or rounds each product and sum by itself: invariant in every set.
+_EXACT = ("embedding", "rope", "kv_copy", "kv_move", "kv_rotate")
+# Coarse operations and the fine ones that their composition calls.
+_PARTS = {
+    "linear_add": ("linear",),
+    "qkv_rope_store": ("linear", "rms_norm", "rope"),
+    "gated_mlp": ("linear", "activation", "linear_add"),
+}
+_ROWS_OPS = ("linear", "rms_norm", "layer_norm", "activation", "soft_cap", "attention", "attention_packed")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What one operation is bound to: `name` for people, `call`, and whether its result is the same in any batch."""
+
+    name: str
+    call: Callable[..., Any]
+    is_invariant: bool
+
+
+class BoundOps(Ops):
+    """The operations as layers call them, each bound to one implementation.
+
+    bound   operation name -> what it is bound to
+    device  where tensors live
+    """
+
+    def __init__(self, device: torch.device, pack: Callable[[LinearWeight], LinearWeight], note: str) -> None:
+        self.device = device
+        self.bound: dict[str, Bound] = {}
+        self._pack = pack
+        self._note = note
+
+    def pack_linear(self, weight: LinearWeight) -> LinearWeight:
+        """Return the weight in the layout that `linear` reads. Layers call this once at load and drop the plain one."""
+        return self._pack(weight)
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether results are bitwise independent of batch, chunk and neighbours (the determinism contract)."""
+        return all(bound.is_invariant for bound in self.bound.values())
+
+    def describe(self) -> str:
+        """The choices as text, for `vivace info --kernels`."""
+        lines = [f"{op:17} {bound.name:24} {_word(bound.is_invariant)}" for op, bound in sorted(self.bound.items())]
+        verdict = "holds" if self.is_invariant else "does not hold: some operations depend on their batch (see above)"
+        lines = [f"device {self.device}", *lines, f"determinism contract {verdict}"]
+        return "\n".join([*lines, self._note] if self._note else lines)
+
+    def _bind(self, op: str, bound: Bound) -> None:
+        assert hasattr(Ops, op), f"{op} is not on the menu"
+        self.bound[op] = bound
+        setattr(self, op, bound.call)
+
+
+def resolve(
+    *, device: str = "cpu", choice: str = "auto", isa: str | None = None, threads: int | None = None
+) -> BoundOps:
+    """Bind every operation of the menu.
+
+    device   a torch device: "cpu", "cuda", "cuda:1"
+    choice   auto, native, ref or rows (VIVACE_KERNELS)
+    isa      highest instruction set native kernels may use: avx512, avx2, portable (VIVACE_ISA); None takes the best
+    threads  threads that native kernels use; None takes torch's count
+
+    Raises ConfigError for an unknown name, and for "native" when there are no native kernels for this machine.
+    "rows" sets torch to one thread, because the invariance of one row rests on it.
+    """
+    if choice not in CHOICES:
+        raise ConfigError(f"kernels is '{choice}', expected one of {', '.join(CHOICES)}", hint=nearest(choice, CHOICES))
+    # Every method of the menu is bound just below, so nothing of it stays abstract.
+    ops = BoundOps(torch.device(device), _keep, "")  # type: ignore[abstract]
+    _bind_reference(ops)
+    if choice == "rows":
+        runtime_threads.set_torch_threads(1)
+        for op in _ROWS_OPS:
+            ops._bind(op, Bound("reference, row by row", getattr(one_row, op), True))
+    _mark_compositions(ops)
+    return ops
+
+
+def _bind_reference(ops: BoundOps) -> None:
+    table: Mapping[str, Callable[..., Any]] = {
+        "embedding": embedding.embedding,
+        "linear": linear.linear,
+        "linear_add": partial(linear.linear_add, ops),
+        "rms_norm": norm.rms_norm,
+        "layer_norm": norm.layer_norm,
+        "activation": activation.activation,
+        "soft_cap": activation.soft_cap,
+        "rope": rope.rope,
+        "qkv_rope_store": partial(qkv.qkv_rope_store, ops),
+        "gated_mlp": partial(mlp.gated_mlp, ops),
+        "attention": attention.attention,
+        "attention_packed": attention.attention_packed,
+        "kv_copy": kv.kv_copy,
+        "kv_move": kv.kv_move,
+        "kv_rotate": kv.kv_rotate,
+    }
+    for op, call in table.items():
+        ops._bind(op, Bound("reference (torch)", call, op in _EXACT))
+
+
+def _mark_compositions(ops: BoundOps) -> None:
+    """A composition is invariant when its parts are."""
+    for op, parts in _PARTS.items():
+        is_invariant = all(ops.bound[part].is_invariant for part in parts)
+        ops.bound[op] = Bound("composition", ops.bound[op].call, is_invariant)
+
+
+def _keep(weight: LinearWeight) -> LinearWeight:
+    return weight
+
+
+def _word(is_invariant: bool) -> str:
+    return "invariant" if is_invariant else "depends on the batch"
