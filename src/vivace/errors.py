@@ -82,7 +82,13 @@ class ModelError(VivaceError):
 
 
 class DownloadError(ModelError):
+    """`reason` is one word for programs: network, missing, gated, digest, disk, package or offline."""
+
     code = "download_error"
+
+    def __init__(self, message: str, *, reason: str = "network", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 class WeightError(ModelError):
