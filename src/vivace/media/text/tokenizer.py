@@ -7,18 +7,18 @@ it spells a special token. Adding BOS and EOS is the caller's step (`encode_prom
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from vivace.errors import InvalidRequest
+from vivace.media.text.literals import LiteralMatcher
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of text with one origin: `is_template` says that a chat template wrote it, so it may hold special tokens."""
+    """A run of text with one origin. `is_template`: a chat template wrote it, so it may hold special tokens."""
 
     text: str
     is_template: bool
@@ -26,7 +26,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A control token. `strip_left` and `strip_right` swallow the whitespace beside it (Hugging Face's lstrip, rstrip)."""
+    """A control token. `strip_left` and `strip_right` swallow the whitespace beside it (lstrip, rstrip in files)."""
 
     id: int
     text: str
@@ -38,14 +38,16 @@ class SpecialToken:
 class Vocabulary:
     """The facts about a vocabulary that do not depend on how text is cut.
 
-    `size` counts ids, holes included. `add_bos` and `add_eos` say what a raw completion prompt gets around it. `unk_id`
-    may come out of ordinary text (an unknown character), so it is never counted as special. `eos_ids` holds every id that
-    ends an answer. `strips_leading_space`: the first token's leading space is not part of the text (sentencepiece).
+    `size` counts ids, holes included. `add_bos` and `add_eos` say what a raw completion prompt gets around it.
+    `unk_id` may come out of ordinary text (an unknown character), so it is never counted as special. `eos_id` is what
+    `add_eos` appends, `eos_ids` holds every id that ends an answer. `strips_leading_space`: the first token's leading
+    space is not part of the text (sentencepiece).
     """
 
     size: int
     special: tuple[SpecialToken, ...] = ()
     bos_id: int | None = None
+    eos_id: int | None = None
     eos_ids: frozenset[int] = frozenset()
     unk_id: int | None = None
     add_bos: bool = False
@@ -72,8 +74,7 @@ class Tokenizer(ABC):
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self._special_by_text: Mapping[str, SpecialToken] = {t.text: t for t in vocabulary.special if t.text}
-        longest_first = sorted(self._special_by_text, key=len, reverse=True)
-        self._special_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._special_matcher = LiteralMatcher(self._special_by_text)
 
     @property
     def vocab_size(self) -> int:
@@ -108,12 +109,13 @@ class Tokenizer(ABC):
         ids = self.encode(text, parse_special=parse_special)
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
-        if self.add_eos and self.eos_ids and (not ids or ids[-1] not in self.eos_ids):
-            ids.append(min(self.eos_ids))
+        eos_id = self.vocabulary.eos_id
+        if self.add_eos and eos_id is not None and ids[-1:] != [eos_id]:
+            ids.append(eos_id)
         return ids
 
     def encode_segments(self, segments: Iterable[Segment]) -> list[int]:
-        """Return the ids of typed segments. Plain text across segment borders is one run; only special tokens cut it."""
+        """Return the ids of typed segments. Plain text across borders is one run; only special tokens cut it."""
         ids: list[int] = []
         pieces = self._split_special(segments)
         for index, piece in enumerate(pieces):
@@ -165,7 +167,7 @@ class Tokenizer(ABC):
         """Return the ids of plain text."""
 
     def _encode_plain(self, text: str, start: RunStart) -> list[int]:
-        """Return `_encode_run`, with any special id taken apart: a vocabulary may hold a control token as a plain piece."""
+        """Return `_encode_run`, taken apart where it gave a special id: some vocabularies hold them as pieces."""
         ids = self._encode_run(text, start)
         if self.special_ids.isdisjoint(ids):
             return ids
@@ -186,15 +188,14 @@ class Tokenizer(ABC):
             run.clear()
 
         for segment in segments:
-            if not segment.is_template or self._special_pattern is None:
+            if not segment.is_template:
                 run.append(segment.text)
                 continue
-            position = 0
-            for match in self._special_pattern.finditer(segment.text):
-                run.append(segment.text[position : match.start()])
-                close_run()
-                pieces.append(self._special_by_text[match.group()])
-                position = match.end()
-            run.append(segment.text[position:])
+            for piece, is_special in self._special_matcher.split(segment.text):
+                if is_special:
+                    close_run()
+                    pieces.append(self._special_by_text[piece])
+                else:
+                    run.append(piece)
         close_run()
         return pieces
