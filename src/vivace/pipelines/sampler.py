@@ -1,0 +1,63 @@
+"""How one request draws its ids: the chosen filters in their fixed order, then the most likely id or a random one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vivace.errors import InvalidRequest, StepFailed
+from vivace.techniques import index
+from vivace.techniques.sampling.base import Filter, History, Parts
+from vivace.techniques.sampling.draw import categorical, greedy
+
+SEED_LOW, SEED_HIGH = -(2**63), 2**64 - 1
+
+
+class Sampler:
+    """Draws ids from rows of scores. It keeps no state: the same row, history and position give the same id.
+
+    Without a temperature above 0 the draw is greedy, and filters that only cut the tail are left out, as they never
+    touch the most likely id. Raises InvalidRequest or UnknownName for a choice that cannot be made.
+    """
+
+    def __init__(self, sampling: Mapping[str, Mapping[str, Any]], parts: Parts, seed: int) -> None:
+        if not SEED_LOW <= seed <= SEED_HIGH:
+            message = f"seed is {seed}, expected a whole number of at most 64 bits"
+            raise InvalidRequest(message, field="seed", hint="leave seed out for a random one")
+        configs = index.parse(index.SAMPLING, sampling)
+        order = list(index.SAMPLING)
+        active = [name for name in order if name in configs and not configs[name].is_null]
+        self.is_greedy = "temperature" not in active
+        if self.is_greedy:
+            active = [name for name in active if order.index(name) < order.index("temperature")]
+        made = {name: index.make(config, parts) for name, config in configs.items()}
+        self.filters: tuple[Filter, ...] = tuple(made[name] for name in active)
+        self.seed = seed
+
+    def filtered(self, logits: Tensor, history: Callable[[], History]) -> Tensor:
+        """What is left to draw from: (vocab,) float32, excluded ids at minus infinity. `logits` stays as it is."""
+        if not self.filters:
+            return logits
+        scores, past = logits.clone(), history()
+        for apply in self.filters:
+            scores = apply(scores, past)
+        return scores
+
+    def draw(self, logits: Tensor, history: Callable[[], History], position: int) -> int:
+        """One id for `position`. logits (vocab,) float32.
+
+        Raises StepFailed when the model gave no usable number, or when the filters exclude every id.
+        """
+        most_likely = greedy(logits)
+        if not math.isfinite(logits[most_likely]):
+            raise StepFailed(f"the model's scores at position {position} hold {float(logits[most_likely])}")
+        if not self.filters and self.is_greedy:
+            return most_likely
+        scores = self.filtered(logits, history)
+        most_likely = greedy(scores)
+        if not math.isfinite(scores[most_likely]):
+            raise StepFailed(f"sampling excludes every id at position {position}", hint="lower min_tokens")
+        return most_likely if self.is_greedy else categorical(scores, self.seed, position)

@@ -1,0 +1,1 @@
+"""From one vector per token to one vector per text."""
