@@ -100,7 +100,7 @@ def _receive(request: Request, part: PartFile, progress: Progress) -> None:
         progress.update(part.num_bytes)
         while not part.complete:
             try:
-                data = response.read(CHUNK_BYTES)
+                data = response.read1(CHUNK_BYTES)  # what is there: an interrupted part keeps all that came
             except CONNECTION_ERRORS as error:
                 raise Interrupted(f"the connection failed: {error or type(error).__name__}") from error
             if not data:
