@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from vivace.errors import ConfigError, nearest
+from vivace.kernels.cpu import bind as native
+from vivace.kernels.layout import pack_panels
 from vivace.kernels.ops import LinearWeight, Ops
 from vivace.kernels.ref import activation, attention, embedding, kv, linear, mlp, norm, qkv, rope
 from vivace.kernels.ref import rows as one_row
@@ -30,6 +32,7 @@ _PARTS = {
     "qkv_rope_store": ("linear", "rms_norm", "rope"),
     "gated_mlp": ("linear", "activation", "linear_add"),
 }
+_NATIVE_OPS = ("linear", "linear_add", "rms_norm")
 _ROWS_OPS = ("linear", "rms_norm", "layer_norm", "activation", "soft_cap", "attention", "attention_packed")
 
 
@@ -49,11 +52,11 @@ class BoundOps(Ops):
     device  where tensors live
     """
 
-    def __init__(self, device: torch.device, pack: Callable[[LinearWeight], LinearWeight], note: str) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
         self.bound: dict[str, Bound] = {}
-        self._pack = pack
-        self._note = note
+        self._pack: Callable[[LinearWeight], LinearWeight] = _keep
+        self._note = ""
 
     def pack_linear(self, weight: LinearWeight) -> LinearWeight:
         """Return the weight in the layout that `linear` reads. Layers call this once at load and drop the plain one."""
@@ -93,12 +96,12 @@ def resolve(
     if choice not in CHOICES:
         raise ConfigError(f"kernels is '{choice}', expected one of {', '.join(CHOICES)}", hint=nearest(choice, CHOICES))
     # Every method of the menu is bound just below, so nothing of it stays abstract.
-    ops = BoundOps(torch.device(device), _keep, "")  # type: ignore[abstract]
+    ops = BoundOps(torch.device(device))  # type: ignore[abstract]
     _bind_reference(ops)
     if choice == "rows":
-        runtime_threads.set_torch_threads(1)
-        for op in _ROWS_OPS:
-            ops._bind(op, Bound("reference, row by row", getattr(one_row, op), True))
+        _bind_rows(ops)
+    elif choice != "ref":
+        _bind_native(ops, isa, threads, is_required=choice == "native")
     _mark_compositions(ops)
     return ops
 
@@ -125,11 +128,35 @@ def _bind_reference(ops: BoundOps) -> None:
         ops._bind(op, Bound("reference (torch)", call, op in _EXACT))
 
 
+def _bind_rows(ops: BoundOps) -> None:
+    runtime_threads.set_torch_threads(1)
+    for op in _ROWS_OPS:
+        ops._bind(op, Bound("reference, row by row", getattr(one_row, op), True))
+
+
+def _bind_native(ops: BoundOps, isa: str | None, threads: int | None, *, is_required: bool) -> None:
+    """Bind the operations that have a native kernel; without them say why, or raise if they are required."""
+    reason = native.why_missing() if ops.device.type == "cpu" else f"none are built for {ops.device.type}"
+    if reason is not None:
+        if is_required:
+            raise ConfigError(
+                f"no native kernels: {reason}", hint="reinstall with a C++17 compiler, or use kernels=auto"
+            )
+        ops._note = f"no native kernels: {reason}"
+        return
+    kernels = native.NativeOps(isa, threads or torch.get_num_threads())
+    for op in _NATIVE_OPS:
+        ops._bind(op, Bound(f"native {kernels.isa}", getattr(kernels, op), True))
+    ops._pack = pack_panels
+    ops._note = f"native kernels on {kernels.threads} threads"
+
+
 def _mark_compositions(ops: BoundOps) -> None:
     """A composition is invariant when its parts are."""
     for op, parts in _PARTS.items():
-        is_invariant = all(ops.bound[part].is_invariant for part in parts)
-        ops.bound[op] = Bound("composition", ops.bound[op].call, is_invariant)
+        if isinstance(ops.bound[op].call, partial):
+            is_invariant = all(ops.bound[part].is_invariant for part in parts)
+            ops.bound[op] = Bound("composition", ops.bound[op].call, is_invariant)
 
 
 def _keep(weight: LinearWeight) -> LinearWeight:

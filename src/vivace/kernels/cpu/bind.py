@@ -1,0 +1,73 @@
+"""The native CPU kernels as operations of the menu: allocates outputs, hands tensors to C++, packs weights."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vivace.errors import ConfigError, nearest
+from vivace.kernels.layout import PANEL_FORMAT
+from vivace.kernels.ops import LinearWeight
+
+_MODULE = "vivace.kernels.cpu._native"
+
+
+def why_missing() -> str | None:
+    """None if the native kernels can be used, else the reason."""
+    try:
+        importlib.import_module(_MODULE)
+    except ImportError as error:
+        return f"{error}; Vivace was installed without a working C++ compiler"
+    return None
+
+
+def supported_isas() -> tuple[str, ...]:
+    """Instruction sets of this machine that native kernels were built for, the best first."""
+    return tuple(importlib.import_module(_MODULE).supported_isas())
+
+
+class NativeOps:
+    """The operations that have a native kernel, over one instruction set and one thread pool.
+
+    isa      highest instruction set to use; None takes the best of this machine
+    threads  size of the pool, the calling thread included
+
+    Every result is the same bits for any batch, thread count and instruction set: see the files in kernels/cpu.
+    """
+
+    def __init__(self, isa: str | None, threads: int) -> None:
+        known = supported_isas()
+        if isa is not None and isa not in known:
+            message = f"instruction set '{isa}' is not available, expected one of {', '.join(known)}"
+            raise ConfigError(message, hint=nearest(isa, known))
+        self._kernels: Any = importlib.import_module(_MODULE).Kernels(isa or known[0], threads)
+        self.isa: str = self._kernels.isa
+        self.threads: int = self._kernels.threads
+
+    def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
+        """y = x W^T + b. x (rows, inputs) -> (rows, outputs)."""
+        y = torch.empty(x.shape[0], weight.outputs)
+        self._kernels.linear(x, _panels(weight), weight.bias, None, y)
+        return y
+
+    def linear_add(self, x: Tensor, weight: LinearWeight, residual: Tensor) -> Tensor:
+        """y = residual + (x W^T + b) -> (rows, outputs)."""
+        y = torch.empty(x.shape[0], weight.outputs)
+        self._kernels.linear(x, _panels(weight), weight.bias, residual, y)
+        return y
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """y = x / sqrt(mean(x^2) + eps) * w over the last dimension."""
+        y = torch.empty(x.shape)
+        self._kernels.rms_norm(x.view(-1, x.shape[-1]), weight, eps, y.view(-1, x.shape[-1]))
+        return y
+
+
+def _panels(weight: LinearWeight) -> Tensor:
+    assert weight.format == PANEL_FORMAT, (
+        f"native linear reads {PANEL_FORMAT}, not {weight.format}: pack_linear at load"
+    )
+    return weight.data

@@ -1,0 +1,12 @@
+// The kernels compiled for AVX2 and FMA.
+#include "avx2.h"
+
+#include "../linear_kernel.h"
+#include "../norm_kernel.h"
+#include "../table.h"
+
+namespace vivace {
+
+const Table kAvx2Table = {"avx2", LinearKernel<avx2::Vec16>::block, NormKernel<avx2::Vec16>::rms_norm_row};
+
+}  // namespace vivace

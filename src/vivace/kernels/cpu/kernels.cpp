@@ -1,0 +1,88 @@
+#include "kernels.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace vivace {
+namespace {
+
+// Below about this many multiplications, handing work to another thread costs more than it saves.
+constexpr int64_t kSharedCost = 200'000;
+
+const Table& find_table(const std::string& isa) {
+    const auto names = supported_isas();
+    if (std::find(names.begin(), names.end(), isa) == names.end()) {
+        std::string known;
+        for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
+        throw std::invalid_argument("instruction set '" + isa + "' is not available here, expected one of " + known);
+    }
+#if defined(VIVACE_X86)
+    if (isa == kAvx512Table.name) return kAvx512Table;
+    if (isa == kAvx2Table.name) return kAvx2Table;
+#endif
+    return kPortableTable;
+}
+
+int at_least_one(int threads) {
+    if (threads < 1) throw std::invalid_argument("threads is " + std::to_string(threads) + ", expected 1 or more");
+    return threads;
+}
+
+}  // namespace
+
+std::vector<std::string> supported_isas() {
+    std::vector<std::string> names;
+#if defined(VIVACE_X86)
+    if (__builtin_cpu_supports("avx512f")) names.push_back(kAvx512Table.name);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) names.push_back(kAvx2Table.name);
+#endif
+    names.push_back(kPortableTable.name);
+    return names;
+}
+
+Kernels::Kernels(const std::string& isa, int threads) : table_(find_table(isa)), pool_(at_least_one(threads)) {}
+
+template <class Body>
+void Kernels::share(int64_t count, int64_t item_cost, const Body& body) {
+    if (count * item_cost < kSharedCost) {
+        for (int64_t item = 0; item < count; ++item) body(item);
+        return;
+    }
+    pool_.run(count, [](const void* context, int64_t item) { (*static_cast<const Body*>(context))(item); }, &body);
+}
+
+void Kernels::linear(const float* x, const float* weights, const float* bias, const float* residual, float* y,
+                     int64_t rows, int64_t inputs, int64_t outputs) {
+    const int64_t columns = kGroupPanels * kPanel;
+    const int64_t groups = (outputs + columns - 1) / columns;
+    const int64_t row_blocks = (rows + kBlockRows - 1) / kBlockRows;
+    share(groups * row_blocks, std::min<int64_t>(rows, kBlockRows) * inputs * columns, [&](int64_t item) {
+        const int64_t first_column = item / row_blocks * columns;
+        const int64_t first_row = item % row_blocks * kBlockRows;
+        const int64_t offset = first_row * outputs + first_column;
+        LinearBlock block;
+        block.x = x + first_row * inputs;
+        block.weights = weights + first_column * inputs;
+        block.bias = bias ? bias + first_column : nullptr;
+        block.residual = residual ? residual + offset : nullptr;
+        block.y = y + offset;
+        block.inputs = inputs;
+        block.y_stride = outputs;
+        block.rows = static_cast<int>(std::min<int64_t>(rows - first_row, kBlockRows));
+        block.columns = static_cast<int>(std::min(outputs - first_column, columns));
+        block.panels = (block.columns + kPanel - 1) / kPanel;
+        table_.linear_block(block);
+    });
+}
+
+void Kernels::rms_norm(const float* x, const float* weight, float eps, float* y, int64_t rows, int64_t width) {
+    const int64_t block_rows = 16;
+    share((rows + block_rows - 1) / block_rows, block_rows * width * 2, [&](int64_t item) {
+        const int64_t end = std::min(rows, (item + 1) * block_rows);
+        for (int64_t row = item * block_rows; row < end; ++row) {
+            table_.rms_norm_row(x + row * width, weight, eps, width, y + row * width);
+        }
+    });
+}
+
+}  // namespace vivace
