@@ -25,7 +25,7 @@ from vivace.runtime import threads as runtime_threads
 CHOICES = ("auto", "native", "ref", "rows")
 
 # Operations whose reference only copies, or rounds each product and sum by itself: invariant in every set.
-_EXACT = ("embedding", "rope", "kv_copy", "kv_move", "kv_rotate")
+_EXACT = ("add", "embedding", "rope", "kv_copy", "kv_move", "kv_rotate")
 # Coarse operations and the fine ones that their composition calls.
 _PARTS = {
     "linear_add": ("linear",),
@@ -109,6 +109,7 @@ def resolve(
 def _bind_reference(ops: BoundOps) -> None:
     table: Mapping[str, Callable[..., Any]] = {
         "embedding": embedding.embedding,
+        "add": linear.add,
         "linear": linear.linear,
         "linear_add": partial(linear.linear_add, ops),
         "rms_norm": norm.rms_norm,

@@ -62,12 +62,12 @@ def attend(
 
 
 def gather(store: KVStore, rows: GroupRows, sequence: int, low: int, high: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of the units low .. high - 1 of a sequence, in order, as new tensors (units, kv_heads, dim)."""
+    """Keys and values of the units low .. high - 1 of a sequence, in order, as float32 (units, kv_heads, dim)."""
     units = torch.arange(low, high, device=rows.table.device)
     pages = rows.table[sequence, units // rows.page_size].long()
     slots = pages * rows.page_size + units % rows.page_size
     keys, values = slots_of(store)
-    return keys.index_select(0, slots), values.index_select(0, slots)
+    return keys.index_select(0, slots).float(), values.index_select(0, slots).float()
 
 
 def lowest_unit(rows: Rows, sequence: int, spec: AttentionSpec) -> int:

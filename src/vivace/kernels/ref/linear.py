@@ -1,4 +1,4 @@
-"""Reference of `linear` and `linear_add`."""
+"""Reference of `linear`, `add` and `linear_add`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ def linear(x: Tensor, weight: LinearWeight) -> Tensor:
     assert weight.format == "f32", f"the reference reads plain weights, not the format {weight.format}"
     y = F.linear(x, weight.data)
     return y if weight.bias is None else y.add_(weight.bias)
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """x + y, of one shape."""
+    return x + y
 
 
 def linear_add(ops: Ops, x: Tensor, weight: LinearWeight, residual: Tensor) -> Tensor:

@@ -8,10 +8,14 @@ from vivace.kernels.ops import Activation, LinearWeight, Ops
 
 
 def gated_mlp(
-    ops: Ops, x: Tensor, gate_up: LinearWeight, down: LinearWeight, kind: Activation, residual: Tensor
+    ops: Ops, x: Tensor, gate_up: LinearWeight, down: LinearWeight, kind: Activation, residual: Tensor | None
 ) -> Tensor:
-    """y = residual + (act(x Wg^T) * (x Wu^T)) Wd^T (GLU variants, arXiv 2002.05202) -> (rows, outputs)."""
+    """y = residual + (act(x Wg^T) * (x Wu^T)) Wd^T (GLU variants, arXiv 2002.05202) -> (rows, outputs).
+
+    Without a residual nothing is added.
+    """
     both = ops.linear(x, gate_up)
     gate = both[:, slice(*gate_up.slices["gate"])].contiguous()
     up = both[:, slice(*gate_up.slices["up"])]
-    return ops.linear_add(ops.activation(gate, kind) * up, down, residual)
+    hidden = ops.activation(gate, kind) * up
+    return ops.linear(hidden, down) if residual is None else ops.linear_add(hidden, down, residual)

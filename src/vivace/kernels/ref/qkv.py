@@ -27,6 +27,6 @@ def qkv_rope_store(
     if spec.k_norm is not None:
         k = ops.rms_norm(k, spec.k_norm, spec.norm_eps)
     keys, values = slots_of(store)
-    keys.index_copy_(0, rows.slot, ops.rope(k, cos, sin, spec.pairing))
-    values.index_copy_(0, rows.slot, v.reshape(-1, spec.kv_heads, value_dim))
+    keys.index_copy_(0, rows.slot, ops.rope(k, cos, sin, spec.pairing).to(keys.dtype))
+    values.index_copy_(0, rows.slot, v.reshape(-1, spec.kv_heads, value_dim).to(values.dtype))
     return ops.rope(q, cos, sin, spec.pairing)
