@@ -24,6 +24,16 @@ from torch import Tensor
 from vivace.errors import UnsupportedModel, nearest
 
 
+# Where config.json files keep rotary parameters; `rope_parameters` reads them all.
+ROPE_KEYS = (
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "partial_rotary_factor",
+    "original_max_position_embeddings",
+)
+
+
 @dataclass(frozen=True)
 class RopeConfig:
     """One rotary table. `dim` is the rotated part of a head, `max_length` the context that the model states.

@@ -1,0 +1,213 @@
+"""Llama 1 to 3 and what shares their architecture: SmolLM, Mistral 7B, llama2.c checkpoints.
+
+Touvron et al., "LLaMA", 2023 (arXiv 2302.13971): pre-normalised blocks of rotary attention, grouped from Llama 2 on,
+and a gated feed-forward layer. Options cover biases, a tied output head and a sliding window over all layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from vivace.engine.batch import PageGroup
+from vivace.kernels.ops import Activation, AttentionSpec, QkvSpec
+from vivace.layers.attention import SelfAttention, load_qkv
+from vivace.layers.block import PreNormBlock
+from vivace.layers.context import Context
+from vivace.layers.embed import Embedding, load_embedding_and_head
+from vivace.layers.linear import Linear, Loader
+from vivace.layers.mlp import GatedMlp, activation_named
+from vivace.layers.norm import RmsNorm
+from vivace.layers.rope import Ropes
+from vivace.layers.rope_scaling import ROPE_KEYS, RopeConfig, read_rope, rope_parameters
+from vivace.layers.state import LayerState, Layout, page_groups
+from vivace.models.base import Family
+from vivace.models.fields import Fields
+from vivace.models.gguf import PRE_NORM_NAMES, ROPE_FACTORS, gguf_fields, gguf_head_dim, gguf_rope, gguf_vocab_size
+from vivace.weights.files import TensorInfo
+from vivace.weights.llama2c import LLAMA2C_RULES
+from vivace.weights.rename import Rename, without_prefix
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """Sizes and options. Names follow the published config.json where they are clear."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context_length: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    activation: Activation = "silu"
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    is_tied: bool = False
+    window: int | None = None
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> LlamaConfig:
+        """Reads a config.json of a Llama or Mistral model; raises UnsupportedModel for what it does not know."""
+        fields = Fields(config, "config.json", irrelevant=ROPE_KEYS)
+        heads = fields.size("num_attention_heads")
+        head_dim = fields.size("head_dim", None) or fields.size("hidden_size") // heads
+        context_length = fields.size("max_position_embeddings")
+        read = cls(
+            vocab_size=fields.size("vocab_size"),
+            hidden_size=fields.size("hidden_size"),
+            intermediate_size=fields.size("intermediate_size"),
+            num_layers=fields.size("num_hidden_layers"),
+            num_heads=heads,
+            num_kv_heads=fields.size("num_key_value_heads", heads),
+            head_dim=head_dim,
+            context_length=context_length,
+            rms_norm_eps=fields.get("rms_norm_eps", float, 1e-6),
+            rope=read_rope(rope_parameters(config), head_dim, context_length),
+            activation=activation_named(fields.get("hidden_act", str, "silu")),
+            attention_bias=fields.get("attention_bias", bool, False),
+            mlp_bias=fields.get("mlp_bias", bool, False),
+            is_tied=fields.get("tie_word_embeddings", bool, False),
+            window=fields.size("sliding_window", None),
+        )
+        fields.finish()
+        return read
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> LlamaConfig:
+        """Reads GGUF metadata; whether there are biases and a head of its own is told by the tensors."""
+        fields = gguf_fields(metadata, "llama")
+        fields.require("expert_count", 0)
+        head_dim, context_length = gguf_head_dim(fields), fields.size("context_length")
+        read = cls(
+            vocab_size=gguf_vocab_size(tensors),
+            hidden_size=fields.size("embedding_length"),
+            intermediate_size=fields.size("feed_forward_length"),
+            num_layers=fields.size("block_count"),
+            num_heads=fields.size("attention.head_count"),
+            num_kv_heads=fields.size("attention.head_count_kv", fields.size("attention.head_count")),
+            head_dim=head_dim,
+            context_length=context_length,
+            rms_norm_eps=fields.get("attention.layer_norm_rms_epsilon", float),
+            rope=gguf_rope(fields, head_dim, context_length),
+            attention_bias="blk.0.attn_q.bias" in tensors,
+            mlp_bias="blk.0.ffn_gate.bias" in tensors,
+            is_tied="output.weight" not in tensors,
+        )
+        fields.finish()
+        return read
+
+
+@dataclass(frozen=True, eq=False)
+class Llama:
+    """A Llama with its weights; see models.base.Decoder."""
+
+    config: LlamaConfig
+    layout: Layout
+    ropes: Ropes
+    embedding: Embedding
+    blocks: tuple[PreNormBlock, ...]
+    norm: RmsNorm
+    head: Linear
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
+    def context_length(self) -> int:
+        return self.config.context_length
+
+    def page_groups(self, page_size: int, store_format: str = "f32") -> tuple[PageGroup, ...]:
+        return page_groups(self.layout, page_size, store_format)
+
+    def forward(self, ids: Tensor, ctx: Context) -> Tensor:
+        x = ctx.watch("embedding", self.embedding(ids, ctx))  # (rows, hidden)
+        for index, block in enumerate(self.blocks):
+            x = ctx.watch(f"layer.{index}", block(x, ctx))
+        return ctx.watch("norm", self.norm(x, ctx))
+
+    def logits(self, hidden: Tensor, ctx: Context) -> Tensor:
+        return self.head(hidden, ctx)
+
+
+def load(config: LlamaConfig, loader: Loader) -> Llama:
+    """The model with the loader's weights."""
+    hidden, layout = config.hidden_size, _layout(config)
+    names = ("model.embed_tokens", "lm_head")
+    embedding, head = load_embedding_and_head(loader, names, config.vocab_size, hidden, is_tied=config.is_tied)
+    factors = loader.weights.take_optional(ROPE_FACTORS, (config.rope.dim // 2,))
+    return Llama(
+        config=config,
+        layout=layout,
+        ropes=Ropes({"text": config.rope}, factors, loader.device),
+        embedding=embedding,
+        blocks=tuple(_load_block(config, loader, layer, state) for layer, state in enumerate(layout)),
+        norm=RmsNorm.load(loader, "model.norm", hidden, config.rms_norm_eps),
+        head=head,
+    )
+
+
+def _layout(config: LlamaConfig) -> Layout:
+    return (LayerState(config.num_kv_heads, config.head_dim, config.head_dim, config.window),) * config.num_layers
+
+
+def _load_block(config: LlamaConfig, loader: Loader, layer: int, state: LayerState) -> PreNormBlock:
+    name, hidden, eps = f"model.layers.{layer}", config.hidden_size, config.rms_norm_eps
+    spec = AttentionSpec(
+        config.num_heads, config.num_kv_heads, config.head_dim, config.head_dim**-0.5, window=config.window
+    )
+    projections = {part: f"{name}.self_attn.{part}_proj" for part in ("q", "k", "v")}
+    out_name, inner, has_bias = f"{name}.self_attn.o_proj", spec.heads * spec.head_dim, config.attention_bias
+    return PreNormBlock(
+        attention_norm=RmsNorm.load(loader, f"{name}.input_layernorm", hidden, eps),
+        attention=SelfAttention(
+            qkv=load_qkv(loader, projections, hidden, spec, has_bias=has_bias),
+            out=Linear.load(loader, out_name, hidden, inner, split="rows", has_bias=has_bias),
+            qkv_spec=QkvSpec(spec.heads, spec.kv_heads, spec.head_dim),
+            spec=spec,
+            layer=layer,
+            group=state.group,
+            rope="text",
+        ),
+        mlp_norm=RmsNorm.load(loader, f"{name}.post_attention_layernorm", hidden, eps),
+        mlp=GatedMlp.load(
+            loader,
+            f"{name}.mlp",
+            hidden,
+            config.intermediate_size,
+            kind=config.activation,
+            has_bias=config.mlp_bias,
+        ),
+    )
+
+
+_QUERY, _KEY = "model.layers.{i}.self_attn.q_proj.{rest}", "model.layers.{i}.self_attn.k_proj.{rest}"
+FAMILY = Family(
+    name="llama",
+    kind="decoder",
+    from_dict=LlamaConfig.from_dict,
+    readers={
+        "gguf": LlamaConfig.from_gguf,
+        "llama2c": lambda metadata, tensors: LlamaConfig.from_dict(metadata),
+    },
+    load=load,
+    sizes=lambda config: {"num_heads": config.num_heads, "num_kv_heads": config.num_kv_heads},
+    renames={
+        "safetensors": (without_prefix("model."),),
+        # llama.cpp rotates neighbouring rows of q and k; the rows of these two come first so that they decide.
+        "gguf": (
+            Rename(_QUERY, "blk.{i}.attn_q.{rest}", "unpermute_rope", by="num_heads"),
+            Rename(_KEY, "blk.{i}.attn_k.{rest}", "unpermute_rope", by="num_kv_heads"),
+            *PRE_NORM_NAMES,
+        ),
+        "llama2c": LLAMA2C_RULES,
+    },
+    ignored={"safetensors": ("model.layers.{i}.self_attn.rotary_emb.inv_freq",)},  # a constant that old files hold
+)
