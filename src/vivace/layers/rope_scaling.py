@@ -23,7 +23,6 @@ from torch import Tensor
 
 from vivace.errors import UnsupportedModel, nearest
 
-
 # Where config.json files keep rotary parameters; `rope_parameters` reads them all.
 ROPE_KEYS = (
     "rope_parameters",
