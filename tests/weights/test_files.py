@@ -72,6 +72,8 @@ def test_what_is_no_weight_file_is_refused(tmp_path: Path) -> None:
         WeightError, match=r"README.md is not a weight file that can be read \(it begins with b'# Model '"
     ):
         open_weights(write(tmp_path / "README.md", b"# Model card"))
+    with pytest.raises(WeightError, match=r"cannot read .*name too long"):
+        open_weights(tmp_path / ("x" * 300))
     with pytest.raises(WeightError, match=r"x.gguf, byte 0: the file is empty"):
         open_weights(write(tmp_path / "x.gguf", b""))
 

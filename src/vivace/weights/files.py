@@ -69,19 +69,13 @@ class TensorFile(Protocol):
 def open_weights(path: Path) -> TensorFile:
     """Open a weight file or a model folder, judging by content rather than by name.
 
-    Files: .safetensors, .gguf, a llama2.c checkpoint. Folders: `model.safetensors.index.json` with its shards,
-    `model.safetensors`, or a single .gguf file. Raises WeightError for anything else or a damaged file.
+    Files: .safetensors, .gguf, a llama2.c checkpoint. Folders: `model.safetensors`, else
+    `model.safetensors.index.json` with its shards, else a single .gguf file. Raises WeightError for anything else or a damaged file.
     """
-    path = Path(path)
-    if path.is_dir():
-        return _open_folder(path)
-    if not path.is_file():
-        raise WeightError(f"no weight file at {path}", hint="give a .safetensors or .gguf file or a model folder")
-    if path.name.endswith(".index.json"):
-        return _open("sharded", path)
-    with path.open("rb") as stream:
-        head = stream.read(16)
-    return _open(_format_of(path, head), path)
+    try:
+        return _open_by_content(Path(path))
+    except OSError as error:
+        raise WeightError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def broken(path: Path, place: str, problem: str, *, hint: str = "") -> WeightError:
@@ -93,6 +87,18 @@ def shown(name: object) -> str:
     """A name from an untrusted file as it may stand in a message: escaped and cut."""
     text = ascii(name)
     return text if len(text) <= 120 else f"{text[:117]}...'"
+
+
+def _open_by_content(path: Path) -> TensorFile:
+    if path.is_dir():
+        return _open_folder(path)
+    if not path.is_file():
+        raise WeightError(f"no weight file at {path}", hint="give a .safetensors or .gguf file or a model folder")
+    if path.name.endswith(".index.json"):
+        return _open("sharded", path)
+    with path.open("rb") as stream:
+        head = stream.read(16)
+    return _open(_format_of(path, head), path)
 
 
 def _open_folder(folder: Path) -> TensorFile:

@@ -70,7 +70,8 @@ class MappedFile:
 def map_file(path: Path) -> Bytes:
     """All bytes of a file as a uint8 array (size,), mapped privately: writes to it stay in this process.
 
-    The array keeps the mapping alive, so views outlive whoever made it. WeightError for an empty file."""
+    The array keeps the mapping alive, so views outlive whoever made it. The file must not shrink meanwhile (the system
+    ends a process that reads what is gone): replace files, do not rewrite them. WeightError for an empty file."""
     size = path.stat().st_size
     if size == 0:
         raise broken(path, "byte 0", "the file is empty")
