@@ -73,6 +73,13 @@ def test_missing_tensor_names_the_nearest() -> None:
     assert weights.take_optional("model.embed_tokens.weight") is None
 
 
+def test_names_that_could_upset_a_terminal_are_not_suggested() -> None:
+    file = DictFile(**{"token_embd.weight\x1b[31m": torch.zeros(1), "x" * 70_000: torch.zeros(1), "y": torch.zeros(1)})
+    with pytest.raises(WeightError, match="no tensor") as caught:
+        Weights(file, RULES).take("model.embed_tokens.weight")
+    assert caught.value.hint == "known: y"
+
+
 def test_a_tensor_feeds_one_weight_only() -> None:
     weights = Weights(DictFile(a=torch.zeros(1)), (Rename("b", "a"),))
     weights.take("a")

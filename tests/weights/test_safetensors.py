@@ -151,6 +151,13 @@ def test_hostile_file_is_refused_with_its_place(case: str, tmp_path: Path) -> No
     assert caught.value.message.isprintable()
 
 
+@pytest.mark.parametrize("depth", [10, 100, *range(800, 1000, 10)])
+def test_nesting_near_the_limit_of_the_parser_is_refused_too(depth: int, tmp_path: Path) -> None:
+    data = safetensors_bytes(b'{"a":' + b"[" * depth + b"]" * depth + b"}")
+    with pytest.raises(WeightError, match=r"nested|dtype, shape and data_offsets were expected"):
+        SafetensorsFile(write(tmp_path / "deep.safetensors", data))
+
+
 def write_shards(folder: Path, weight_map: dict[str, Any] | None = None) -> dict[str, torch.Tensor]:
     """A model in two shards with its index; `weight_map` replaces the honest one."""
     tensors = {f"layer.{i}.weight": torch.full((2, 3), float(i)) for i in range(4)}

@@ -13,6 +13,7 @@ from vivace.errors import WeightError
 from vivace.registry import Registry
 
 MAX_HEADER_BYTES = 100_000_000  # of JSON in a safetensors file, the limit of the format's own library
+MAX_SHOWN = 120  # characters of a name in a message
 
 READERS = Registry(
     "weight format",
@@ -70,7 +71,8 @@ def open_weights(path: Path) -> TensorFile:
     """Open a weight file or a model folder, judging by content rather than by name.
 
     Files: .safetensors, .gguf, a llama2.c checkpoint. Folders: `model.safetensors`, else
-    `model.safetensors.index.json` with its shards, else a single .gguf file. Raises WeightError for anything else or a damaged file.
+    `model.safetensors.index.json` with its shards, else a single .gguf file. Raises WeightError for anything else or a
+    damaged file.
     """
     try:
         return _open_by_content(Path(path))
@@ -84,9 +86,12 @@ def broken(path: Path, place: str, problem: str, *, hint: str = "") -> WeightErr
 
 
 def shown(name: object) -> str:
-    """A name from an untrusted file as it may stand in a message: escaped and cut."""
-    text = ascii(name)
-    return text if len(text) <= 120 else f"{text[:117]}...'"
+    """A name or value from an untrusted file as it may stand in a message: escaped and cut."""
+    try:
+        text = ascii(name[:MAX_SHOWN] if isinstance(name, str) else name)
+    except RecursionError:
+        return f"a deeply nested {type(name).__name__}"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 4]}...'"
 
 
 def _open_by_content(path: Path) -> TensorFile:

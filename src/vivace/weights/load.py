@@ -153,10 +153,8 @@ class Weights:
     def _missing(self, name: str) -> WeightError:
         names = [spelling.name for spelling in spellings(name, self._rules)]
         spelt = "" if names == [name] else f" (there: {' or '.join(names)})"
-        free = [known for known in self.file.tensors if known not in self._taken_as]
-        return WeightError(
-            f"{self.file.path.name} has no tensor '{name}'{spelt}", hint=nearest(names[0], free or self.file.tensors)
-        )
+        free = [known for known in self.file.tensors if known not in self._taken_as and shown(known) == f"'{known}'"]
+        return WeightError(f"{self.file.path.name} has no tensor '{name}'{spelt}", hint=nearest(names[0], free))
 
     def _where(self, file_name: str) -> str:
         return f"tensor {shown(file_name)} in {self.file.tensors[file_name].place}"

@@ -85,7 +85,7 @@ class SafetensorsFile(MappedFile):
             raise broken(self.path, place, "the name holds half of a surrogate pair")
         type_name, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(type_name, str) or type_name not in DTYPES:
-            raise broken(self.path, place, f"unknown type {shown(type_name)}", hint=nearest(str(type_name), DTYPES))
+            raise broken(self.path, place, f"unknown type {shown(type_name)}", hint=nearest(shown(type_name), DTYPES))
         if not _are_counts(shape):
             raise broken(self.path, place, f"a shape is a list of whole numbers, found {shown(shape)}")
         if problem := shape_problem(shape):
