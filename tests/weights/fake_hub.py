@@ -39,6 +39,7 @@ class Fault:
     wrong_range: bool = False
     etag: str = ""
     body: bytes | None = None
+    no_length: bool = False
     redirect: str = ""
     before: Callable[[], object] = lambda: None
 
@@ -155,7 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = data[start:]
         self.send_response(206 if start else 200)
         self.send_header("ETag", etag)
-        self.send_header("Content-Length", str(len(body)))
+        if not fault.no_length:
+            self.send_header("Content-Length", str(len(body)))
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         self.end_headers()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.weights.fake_hub import FakeHub, Repo, catalog_text
 from typer.testing import CliRunner
 
+from tests.weights.fake_hub import FakeHub, Repo, catalog_text
 from vivace.cli.models import list_models, models
 from vivace.cli.pull import pull
 from vivace.errors import ConfigError, DownloadError, UnknownModel

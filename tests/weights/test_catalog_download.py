@@ -14,8 +14,8 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from tests.weights.fake_hub import FakeHub, Fault, Repo
 
+from tests.weights.fake_hub import FakeHub, Fault, Repo
 from vivace.errors import DownloadError
 from vivace.weights import partfile
 from vivace.weights.cache import ModelFiles
@@ -135,6 +135,15 @@ def test_a_body_of_another_length_than_listed_is_refused_before_it_is_read(
     with pytest.raises(DownloadError, match=f"offers {length} bytes, expected {len(DATA)}"):
         fetch(tmp_path)
     assert not parts(tmp_path)
+
+
+def test_a_body_without_a_stated_length_is_bounded_by_the_listed_one(hub: FakeHub, tmp_path: Path) -> None:
+    hub.break_next(FILE, Fault(body=bytes(10 * len(DATA)), no_length=True))
+    with pytest.raises(DownloadError, match=f"more than the stated {len(DATA)} bytes|wrong content"):
+        fetch(tmp_path)
+    assert not parts(tmp_path)
+    hub.break_next(FILE, Fault(no_length=True))
+    assert fetch(tmp_path).path.read_bytes() == DATA
 
 
 def test_a_busy_server_is_asked_again_after_the_time_it_names(hub: FakeHub, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.weights.fake_hub import FakeHub, Fault, Repo
 
+from tests.weights.fake_hub import FakeHub, Fault, Repo
 from vivace.errors import DownloadError, UnsupportedModel
 from vivace.weights.cache import ModelFiles
 from vivace.weights.catalog import resolve

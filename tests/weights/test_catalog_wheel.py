@@ -13,8 +13,8 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from tests.weights.fake_hub import catalog_text
 
+from tests.weights.fake_hub import catalog_text
 from vivace.errors import DownloadError
 from vivace.weights.cache import ModelFiles
 from vivace.weights.catalog import resolve
