@@ -62,7 +62,7 @@ class NativeOps:
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """y = x / sqrt(mean(x^2) + eps) * w over the last dimension."""
         y = torch.empty(x.shape)
-        self._kernels.rms_norm(x.view(-1, x.shape[-1]), weight, eps, y.view(-1, x.shape[-1]))
+        self._kernels.rms_norm(x.reshape(-1, x.shape[-1]).contiguous(), weight, eps, y.view(-1, x.shape[-1]))
         return y
 
 

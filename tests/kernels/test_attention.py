@@ -1,0 +1,162 @@
+"""`attention` and `attention_packed` of every set: right for every kind of row, and the same bits in any step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.kernels.steps import GROUP, Past, cut_step, expected_attention, random_past
+from vivace.kernels.ops import AttentionSpec, KVStore
+from vivace.kernels.select import BoundOps
+
+# Scores sum head_dim products and outputs average the values: a few roundings of float32 on numbers of size 1 to 10.
+TOLERANCE = 2e-6
+
+PLAIN = AttentionSpec(heads=4, kv_heads=4, head_dim=8, scale=0.35)
+SPECS = {
+    "plain": PLAIN,
+    "grouped": replace(PLAIN, heads=6, kv_heads=2),
+    "one key head": replace(PLAIN, kv_heads=1),
+    "odd dim": replace(PLAIN, head_dim=19),
+    "window": replace(PLAIN, window=5),
+    "window of one": replace(PLAIN, window=1),
+    "capped": replace(PLAIN, soft_cap=1.5, scale=1.0),
+    "all at once": AttentionSpec(heads=6, kv_heads=3, head_dim=20, scale=0.3, window=7, soft_cap=2.0),
+}
+LENGTHS = (23, 1, 40, 9)
+# (sequence, start, count): a whole prompt, a first unit, a chunk, a decode.
+SPANS = ((0, 0, 23), (1, 0, 1), (2, 11, 20), (3, 8, 1))
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_each_row_attends_to_what_it_sees(ops: BoundOps, name: str, has_sinks: bool) -> None:
+    spec = SPECS[name]
+    past = random_past(LENGTHS, spec, value_dim=12)
+    sinks = torch.linspace(-1, 2, spec.heads) if has_sinks else None
+    q, store, rows = cut_step(past, SPANS, page_size=4)
+    y = ops.attention(q, store, rows, GROUP, spec, sinks)
+    torch.testing.assert_close(y.double(), _expected(past, SPANS, spec, sinks), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_pages_behind_the_window_are_not_read(ops: BoundOps) -> None:
+    spec = replace(PLAIN, window=6)
+    past = random_past((40,), spec)
+    q, store, rows = cut_step(past, [(0, 30, 3)], page_size=4)
+    expected = ops.attention(q, store, rows, GROUP, spec)
+    rows.groups[GROUP].table[0, : (30 - 5) // 4] = 0  # given back: the null page, which holds NaN here
+    assert torch.equal(ops.attention(q, store, rows, GROUP, spec), expected)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_rows_of_a_draft_tree_see_their_own_branch(ops: BoundOps, window: int | None) -> None:
+    spec = replace(PLAIN, window=window)
+    past = random_past((13,), spec)
+    #       0 - 1 - 3
+    #         \ 2 - 4 - 5
+    parents = [-1, 0, 0, 1, 2, 4]
+    branches = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 2, 4, 5]]
+    q, store, rows = cut_step(past, [(0, 7, 6)], page_size=4, parents=parents)
+    y = ops.attention(q, store, rows, GROUP, spec)
+    for row, branch in enumerate(branches):
+        seen = [*range(7), *(7 + step for step in branch)]
+        seen = seen if window is None else seen[-window:]
+        expected = expected_attention(q[row], past.keys[0][seen], past.values[0][seen], spec)
+        torch.testing.assert_close(y[row].double(), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_without_causality_a_row_sees_its_whole_sequence(ops: BoundOps) -> None:
+    spec = replace(PLAIN, is_causal=False)
+    past = random_past((9, 5), spec)
+    q, store, rows = cut_step(past, [(0, 0, 9), (1, 0, 5)], page_size=4)
+    y = ops.attention(q, store, rows, GROUP, spec)
+    expected = [expected_attention(q, past.keys[s], past.values[s], spec) for s in (0, 1) for q in past.queries[s]]
+    torch.testing.assert_close(y.double(), torch.stack(expected), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_packed_attention_stays_within_sequence_and_window(ops: BoundOps, is_causal: bool, window: int | None) -> None:
+    spec = AttentionSpec(heads=6, kv_heads=3, head_dim=8, scale=0.4, window=window, is_causal=is_causal)
+    past = random_past((7, 0, 1, 12), spec, value_dim=5)
+    q, k, v = (torch.cat(part) for part in (past.queries, past.keys, past.values))
+    y = ops.attention_packed(q, k, v, (0, 7, 7, 8, 20), spec)
+    expected = []
+    for sequence, length in enumerate((7, 0, 1, 12)):
+        for row in range(length):
+            reach = length if window is None else window
+            ahead = 0 if is_causal else reach - 1
+            seen = slice(max(0, row - reach + 1), row + ahead + 1)
+            keys, values = past.keys[sequence][seen], past.values[sequence][seen]
+            expected.append(expected_attention(past.queries[sequence][row], keys, values, spec))
+    torch.testing.assert_close(y.double(), torch.stack(expected), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_packed_attention_reads_parts_of_a_fused_projection(ops: BoundOps) -> None:
+    fused = torch.randn(11, 3 * 32, generator=torch.Generator().manual_seed(1))
+    q, k, v = (part.view(11, 4, 8) for part in fused.split(32, -1))
+    apart = ops.attention_packed(q.contiguous(), k.contiguous(), v.contiguous(), (0, 4, 11), PLAIN)
+    torch.testing.assert_close(ops.attention_packed(q, k, v, (0, 4, 11), PLAIN), apart, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_stores_are_widened(ops: BoundOps, dtype: torch.dtype) -> None:
+    past = random_past(LENGTHS, PLAIN)
+    q, store, rows = cut_step(past, SPANS, page_size=4)
+    half = KVStore(store.keys.to(dtype), store.values.to(dtype), {torch.bfloat16: "bf16", torch.float16: "f16"}[dtype])
+    wide = KVStore(half.keys.float(), half.values.float())
+    assert torch.equal(ops.attention(q, half, rows, GROUP, PLAIN), ops.attention(q, wide, rows, GROUP, PLAIN))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_row_is_the_same_bits_in_any_step(invariant_ops: BoundOps, name: str) -> None:
+    """Cut into other chunks, on pages of another size and order, with other neighbours: the row does not change."""
+    _skip_unless_invariant(invariant_ops, "attention")
+    spec = SPECS[name]
+    past = random_past(LENGTHS, spec)
+    whole = {s: _run(invariant_ops, past, [(s, 0, LENGTHS[s])], spec, page_size=16)[0] for s in range(4)}
+    for seed, page_size, spans in (
+        (1, 1, [(0, 0, 10), (2, 0, 17), (1, 0, 1)]),
+        (2, 5, [(3, 8, 1), (2, 17, 23), (0, 10, 13)]),
+        (3, 64, [(2, 39, 1), (0, 22, 1), (3, 3, 6)]),
+    ):
+        for (s, start, count), part in zip(spans, _run(invariant_ops, past, spans, spec, page_size, seed), strict=True):
+            assert torch.equal(part, whole[s][start : start + count])
+
+
+def test_a_packed_row_is_the_same_bits_with_any_neighbours(invariant_ops: BoundOps) -> None:
+    _skip_unless_invariant(invariant_ops, "attention_packed")
+    spec = AttentionSpec(heads=6, kv_heads=3, head_dim=12, scale=0.4, is_causal=False)
+    past = random_past((7, 5, 12), spec)
+    q, k, v = (torch.cat(part) for part in (past.queries, past.keys, past.values))
+    together = invariant_ops.attention_packed(q, k, v, (0, 7, 12, 24), spec)
+    for s, (first, last) in enumerate(((0, 7), (7, 12), (12, 24))):
+        own = past.queries[s], past.keys[s], past.values[s]
+        assert torch.equal(invariant_ops.attention_packed(*own, (0, last - first), spec), together[first:last])
+
+
+def _skip_unless_invariant(ops: BoundOps, op: str) -> None:
+    if not ops.bound[op].is_invariant:
+        pytest.skip(f"{op} is bound to {ops.bound[op].name}, which does not promise this")
+
+
+def _run(
+    ops: BoundOps, past: Past, spans: Sequence[tuple[int, int, int]], spec: AttentionSpec, page_size: int, seed: int = 0
+) -> tuple[Tensor, ...]:
+    q, store, rows = cut_step(past, spans, page_size, seed=seed)
+    return ops.attention(q, store, rows, GROUP, spec).split([count for _, _, count in spans])
+
+
+def _expected(past: Past, spans: Sequence[tuple[int, int, int]], spec: AttentionSpec, sinks: Tensor | None) -> Tensor:
+    results = []
+    for s, start, count in spans:
+        for unit in range(start, start + count):
+            seen = slice(0 if spec.window is None else max(0, unit + 1 - spec.window), unit + 1)
+            results.append(
+                expected_attention(past.queries[s][unit], past.keys[s][seen], past.values[s][seen], spec, sinks)
+            )
+    return torch.stack(results)
