@@ -1,4 +1,7 @@
-"""The state of a generate job: fixed by its request, changed by accepted outputs only, told to the client as replies."""
+"""The state of a generate job: fixed by its request, changed by accepted outputs only, told to its client.
+
+A step reads it and never writes it.
+"""
 
 from __future__ import annotations
 

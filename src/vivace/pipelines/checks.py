@@ -52,6 +52,7 @@ def check_embed(request: EmbedRequest, limits: Limits) -> None:
     if request.token_types and len(request.token_types) != len(request.ids):
         message = f"token_types has {len(request.token_types)} entries, expected one per id, {len(request.ids)}"
         raise InvalidRequest(message, field="token_types")
+    _check_whole("skip", request.skip, 0, len(request.ids) - 1)
     if len(request.ids) > limits.max_length:
         message = f"the input has {len(request.ids)} tokens, expected at most {limits.max_length}"
         raise ContextLengthExceeded(message, field="input", hint="shorten or split the text")

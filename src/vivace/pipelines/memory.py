@@ -1,35 +1,26 @@
-"""How the memory of a model's pages is divided over its page groups, and the longest job that fits it."""
+"""Pages of a model's lane out of the configured memory, and the longest job that they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vivace.config import EngineConfig
 from vivace.engine.batch import Keep, PageGroup
 from vivace.errors import ConfigError
+from vivace.runtime.memory import PageNeed, pages_that_fit
 
 
 def page_counts(groups: Sequence[PageGroup], config: EngineConfig) -> dict[str, int]:
-    """Usable pages per group out of `config.kv_bytes`.
-
-    Groups share evenly, so that a shared prefix may end anywhere; but a sliding window gets no more than all jobs
-    of a step need at once, and what it leaves goes to the groups that keep everything.
-    """
+    """Usable pages per group out of `config.kv_bytes`: equal numbers, so that a shared prefix may end anywhere, but for
+    a sliding window no more than all jobs of a step can need at once. Raises ConfigError if that holds no page."""
     assert config.kv_bytes is not None, "resolve the config first"
-    left = config.kv_bytes - sum(group.unit_bytes * group.page_size for group in groups)  # page 0 of each
-    counts: dict[str, int] = {}
-    for group in sorted(groups, key=lambda group: group.keep is not Keep.LAST):
-        open_groups = [other for other in groups if other.name not in counts]
-        even = left // sum(other.unit_bytes * other.page_size for other in open_groups)
-        counts[group.name] = min(even, _most_pages(group, config)) if len(open_groups) > 1 else even
-        left -= counts[group.name] * group.unit_bytes * group.page_size
-    if any(count < 1 for count in counts.values()):
-        least = 2 * sum(group.unit_bytes * group.page_size for group in groups)
-        raise ConfigError(f"kv_bytes is {config.kv_bytes}, expected at least {least}", hint="give kv_bytes more memory")
-    return counts
+    needs = {group.name: PageNeed(group.unit_bytes * group.page_size, _most_pages(group, config)) for group in groups}
+    return pages_that_fit(needs, config.kv_bytes)
 
 
-def longest_job(groups: Sequence[PageGroup], pages: dict[str, int], config: EngineConfig, context_length: int) -> int:
+def longest_job(
+    groups: Sequence[PageGroup], pages: Mapping[str, int], config: EngineConfig, context_length: int
+) -> int:
     """Units a job may reach: what the model was made for, less if the config or the memory says so.
 
     Raises ConfigError when the config asks for more than there is.
@@ -42,11 +33,13 @@ def longest_job(groups: Sequence[PageGroup], pages: dict[str, int], config: Engi
         raise ConfigError(message, hint="leave max_length out for the model's own limit")
     if config.max_length > fits:
         message = f"max_length is {config.max_length}, but kv_bytes = {config.kv_bytes} holds {fits} tokens"
-        raise ConfigError(message, hint="give kv_bytes more memory or lower max_length")
+        raise ConfigError(message, hint="raise kv_bytes or lower max_length")
     return config.max_length
 
 
-def _most_pages(group: PageGroup, config: EngineConfig) -> int:
-    """Pages of a window that all jobs of a step may need, the step's own units included."""
+def _most_pages(group: PageGroup, config: EngineConfig) -> int | None:
+    """Pages of a window that all jobs of a step may need, the units of the step included; None for other groups."""
+    if group.keep is not Keep.LAST:
+        return None
     per_job = -(-group.span // group.page_size) + 2
     return config.max_jobs * per_job + -(-config.step_budget // group.page_size)

@@ -43,6 +43,8 @@ class EmbedRequest:
 
     pooling     technique names with their config fields, applied in order; empty: as the model's own files say
     dimensions  Matryoshka: cut to so many, then normalise
+    normalize   scale to length one; None: as the model's own files say
+    skip        first ids that pooling leaves out: the prompt of a model whose pooling excludes it
     """
 
     ids: tuple[int, ...]
@@ -50,6 +52,7 @@ class EmbedRequest:
     pooling: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dimensions: int | None = None
     normalize: bool | None = None
+    skip: int = 0
     priority: int = 0
     tenant: str = ""
 
