@@ -27,7 +27,7 @@ def load_model(path: Path, ops: Ops, device: torch.device | str = "cpu") -> Deco
     an option of it that is not known.
     """
     file = open_weights(path)
-    family, config = read_config(file, _config_json(path))
+    family, config = read_config(file, read_config_json(path))
     return build_model(file, family, config, ops, device)
 
 
@@ -57,7 +57,7 @@ def build_model(
     return model
 
 
-def _config_json(path: Path) -> Mapping[str, Any] | None:
+def read_config_json(path: Path) -> Mapping[str, Any] | None:
     """The config.json of a model folder, or beside a weight file."""
     place = (path if path.is_dir() else path.parent) / "config.json"
     if not place.is_file():
