@@ -1,4 +1,4 @@
-"""What the scheduler hands to a pipeline and what comes back: spans, batches, tickets, outcomes, and a lane's contract."""
+"""What the scheduler hands to a pipeline and what comes back: spans, batches, tickets, outcomes, lanes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A new job that shares the first `at` units of the job whose outcome names it (pages shared, copied on write)."""
+    """A new job that shares the first `at` units of the job whose outcome names it (pages shared, copied on write).
+
+    It joins the group that it names, and inherits the sink and the first keys unless it brings its own.
+    """
 
     job: Job
     at: int
@@ -92,11 +95,14 @@ class Fork:
 class Outcome:
     """What one span led to. Nothing of it counts before the scheduler accepts it.
 
-    goal        the job's goal from now on (unchanged after a chunk, done + 1 for the next unit, done + 1 + k with a draft)
+    A job that names no reason ends by itself ("done") once its gap is closed; in a gang, once all gaps are.
+    After a rollback to a unit where a group holds no state (see keep.py), the job is granted some units again.
+
+    goal        the goal from now on: unchanged after a chunk, done + 1 for the next unit, done + 1 + k with a draft
     rollback    units to take back from start + count: rejected drafts, or a whole window that is tried again
-    keys        content keys of units that became known, appended to job.keys
+    keys        content keys of units that became known, appended to job.keys (after those of units rolled back are cut)
     finished    the reason when the job ends with this step, else None
-    forks       jobs that branch off here
+    forks       jobs that branch off here, at most at the units that count now
     output      handed to the job's sink when accepted; the engine does not look inside
     """
 

@@ -23,7 +23,11 @@ class JobState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Jobs that are admitted, preempted and cancelled together; the jobs of a gang also step together."""
+    """Jobs that are admitted, preempted and cancelled together; the jobs of a gang also step together.
+
+    A job that is added alone gets a group of its own. `members` are those that have not ended. If a job of a gang
+    fails, the gang fails; other groups go on without it.
+    """
 
     id: int
     gang: bool = False
@@ -32,7 +36,7 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request. All counts are units of its lane; `unit_cost` is the cost of one unit in the budget's integer currency.
+    """One request. All counts are units of its lane; `unit_cost` is what one unit costs in the budget's integers.
 
     id          unique within the engine
     lane        name of the lane (one model in one pipeline) that serves it
@@ -43,7 +47,15 @@ class Job:
     keys        content keys of the units known so far, `lane.key_bytes` bytes a unit; compared, not only hashed
     tables      one block table per page group of the lane: page numbers in unit order, 0 is the null page
     cached      units taken from the prefix tree at the last admission
+    retention   its prefix is evicted after those of lower retention
     sink        called with each event of this job (engine.batch.Event), in order, from the loop's thread
+
+    Fields below `sink` belong to the scheduler, and pipelines read them at most:
+
+    entered     units that this job has entered into the prefix tree since its admission
+    granted     the last step that held a span of this job
+    stalled     `done` when it last gave its pages back although no other job ran; -1: it has got further since
+    cancelled   the job ends when its step comes back
     """
 
     id: int
@@ -58,6 +70,7 @@ class Job:
     keys: bytearray = field(default_factory=bytearray)
     group: Group | None = None
     payload: Any = None
+    retention: int = 0
     sink: Callable[[Any], None] | None = None
 
     done: int = 0
@@ -66,6 +79,10 @@ class Job:
     cached: int = 0
     preemptions: int = 0
     in_flight: bool = False
+    entered: int = 0
+    granted: int = 0
+    stalled: int = -1
+    cancelled: bool = False
     tables: dict[str, array[int]] = field(default_factory=dict)
 
     @property

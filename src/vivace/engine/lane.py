@@ -1,0 +1,326 @@
+"""One lane at work: its waiting and running jobs, its pages, its prefix tree, and the step that it would run next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vivace.engine.batch import Fork, Lane, PageCopy, Span
+from vivace.engine.job import Group, Job, JobState
+from vivace.engine.limits import SchedulerConfig, cut_span, is_inside_block, longest_block
+from vivace.engine.pages import LanePages, Stretch
+from vivace.engine.policy import Policy, WaitingQueue, group_rank
+from vivace.engine.prefix import PrefixTree
+from vivace.engine.stats import Stats
+
+
+@dataclass(slots=True)
+class Draft:
+    """A step that is being put together. Granted jobs count as in flight at once, so that nobody takes their pages."""
+
+    step: int
+    spans: list[Span] = field(default_factory=list)
+    copies: dict[int, list[PageCopy]] = field(default_factory=dict)  # by job id
+    cost: int = 0
+    has_preempted: bool = False
+
+
+class LaneState:
+    """The jobs and the memory of one lane.
+
+    running   jobs that own pages, by id
+    stuck     groups that can never get on, because they need more pages than there are: the scheduler ends them
+    """
+
+    def __init__(
+        self, lane: Lane, config: SchedulerConfig, policy: Policy, stats: Stats, fallback: Callable[[Job], int]
+    ) -> None:
+        self.lane = lane
+        self.config = config
+        self.stats = stats
+        self.pages = LanePages(lane)
+        shares = lane.can_share and self.pages.is_positional
+        self.tree = PrefixTree(self.pages, lane.key_bytes) if shares else None
+        self.queue = WaitingQueue(policy)
+        self.running: dict[int, Job] = {}
+        self.stuck: list[Group] = []
+        self._fallback = fallback
+        self._blocked: tuple[Group | None, list[int]] = (None, [])  # who found no place, and the room there was
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any job waits or runs."""
+        return bool(self.running) or bool(self.queue)
+
+    # ---- planning a step
+
+    def draft(self, step: int) -> Draft:
+        """The next step of this lane: running jobs first, then as many waiting ones as fit. It may hold no span."""
+        draft = Draft(step)
+        if self.tree is not None:
+            self.tree.step = step
+        for crew in self._ready():
+            if self._is_full(draft):
+                break
+            if crew[0].state is JobState.RUNNING:  # else a better one has just taken its pages
+                self._grant(draft, crew)
+        if not draft.has_preempted or not self.running:
+            self._admit(draft)  # else those that have just made room would come straight back
+        return draft
+
+    def _ready(self) -> list[list[Job]]:
+        """Who wants a span: single jobs, and gangs as one. Those that went without longest come first, then the higher
+        priority, then the smaller gap, so that short steps are not held up by long ones."""
+        crews: list[tuple[tuple[int, int, int, int], list[Job]]] = []
+        gangs: set[int] = set()
+        for job in self.running.values():
+            if job.in_flight or job.goal <= job.done:
+                continue
+            group = job.group
+            assert group is not None
+            if not group.gang:
+                key = (job.granted, -job.priority, (job.goal - job.done) * job.unit_cost, job.id)
+                crews.append((key, [job]))
+            elif group.id not in gangs and not any(member.in_flight for member in group.members):
+                gangs.add(group.id)
+                crew = [member for member in group.members if member.gap > 0]
+                cost = sum(member.gap * member.unit_cost for member in crew)
+                key = (min(member.granted for member in crew), -max(m.priority for m in crew), cost, job.id)
+                crews.append((key, crew))
+        crews.sort(key=_first)
+        return [crew for _, crew in crews]
+
+    def _is_full(self, draft: Draft) -> bool:
+        return draft.cost >= self.config.step_budget or len(draft.spans) >= self.config.max_jobs
+
+    def _grant(self, draft: Draft, crew: list[Job]) -> bool:
+        """Add spans for all jobs of the crew to the step, if budget and pages allow; return whether they did."""
+        stretches = self._stretches(draft, crew)
+        if stretches:
+            stretches = self._secure(draft, stretches)
+        if not stretches:
+            return False
+        draft.copies.update(self.pages.grow(stretches))
+        for job, start, stop in stretches:
+            draft.spans.append(Span(job, start, stop - start))
+            draft.cost += (stop - start) * job.unit_cost
+            job.in_flight = True
+            job.granted = draft.step
+        return True
+
+    def _stretches(self, draft: Draft, crew: list[Job]) -> list[Stretch]:
+        """What the crew gets of the budget that is left; what costs more than a whole budget gets an empty step."""
+        left = self.config.step_budget - draft.cost
+        units = min(self.config.job_budget, left) // sum(job.unit_cost for job in crew)
+        if units < 1 or len(draft.spans) + len(crew) > self.config.max_jobs:
+            if draft.spans:
+                return []
+            units = max(units, 1)
+        stretches = [(job, job.done, job.done + cut_span(job, units)) for job in crew]
+        if draft.spans and sum((stop - start) * job.unit_cost for job, start, stop in stretches) > left:
+            return []
+        return stretches
+
+    # ---- finding pages
+
+    def _secure(self, draft: Draft, stretches: list[Stretch]) -> list[Stretch]:
+        """See that there are pages for these units: from the free ones, then the prefix tree, then by a shorter span,
+        then from jobs of lower rank. Returns what can be granted, nothing if the crew must do without in this step."""
+        if self._make_room(stretches):
+            return stretches
+        job = stretches[0][0]
+        if len(stretches) == 1:
+            count = cut_span(job, self.pages.reach(job) - job.done)
+            shorter = [(job, job.done, job.done + count)]
+            if count and self._make_room(shorter):
+                return shorter
+        at_rest = [other for other in self.running.values() if not other.in_flight]
+        if self.pages.spare(at_rest) and self._make_room(stretches):
+            return stretches
+        group = job.group
+        assert group is not None
+        while (victim := self._victim(group)) is not None:
+            self.preempt(victim)
+            draft.has_preempted = True
+            if self._make_room(stretches):
+                return stretches
+        if all(other.group is group and not other.in_flight for other in self.running.values()):
+            self._restart(group)
+        return []
+
+    def _make_room(self, stretches: list[Stretch]) -> bool:
+        short = self.pages.shortage(stretches)
+        if short and self.tree is not None:
+            for keeper, missing in short:
+                self.tree.evict(keeper, missing, stretches[0][0].id)
+            short = self.pages.shortage(stretches)
+        return not short
+
+    def _victim(self, group: Group) -> Group | None:
+        """The running group of the lowest rank that is at rest and ranks below `group`."""
+        worst, worst_rank = None, group_rank(group)
+        for other in {id(job.group): job.group for job in self.running.values()}.values():
+            assert other is not None
+            is_at_rest = not any(member.in_flight for member in other.members)
+            if other is not group and is_at_rest and group_rank(other) > worst_rank:
+                worst, worst_rank = other, group_rank(other)
+        return worst
+
+    def _restart(self, group: Group) -> None:
+        """The only group that runs lacks pages: what it holds twice (forks, pages that the tree shares) is in its way.
+        Start it again through the prefix tree, unless that was done before and no member has got further since."""
+        if all(member.stalled >= member.done for member in group.members):
+            self.stuck.append(group)
+            return
+        for member in group.members:
+            member.stalled = max(member.stalled, member.done)
+        self.preempt(group)
+
+    def preempt(self, group: Group) -> None:
+        """Take all pages from a running group at rest and let it wait again."""
+        for job in group.members:
+            done = self._fallback(job)
+            self.pages.free(job)
+            job.done = 0 if self.pages.is_positional else max(0, min(done, job.done))
+            job.entered = 0
+            job.preemptions += 1
+            job.state = JobState.WAITING
+            del self.running[job.id]
+            self.stats.preemptions += 1
+        self.queue.push(group)
+
+    # ---- admission
+
+    def _admit(self, draft: Draft) -> None:
+        while not self._is_full(draft) and not self.stuck:
+            group = self.queue.peek()
+            if group is None:
+                return
+            if not self._has_place(group):
+                victim = self._victim(group)
+                if victim is None or group_rank(victim)[0] <= group_rank(group)[0]:
+                    return  # only a higher priority displaces a job that runs
+                self.preempt(victim)
+                continue
+            self.queue.pop()
+            self._start(group)
+            crews = [group.members] if group.gang else [[job] for job in group.members]
+            granted = [crew for crew in crews if not self._is_full(draft) and self._grant_if_running(draft, crew)]
+            if not granted:
+                return
+
+    def _grant_if_running(self, draft: Draft, crew: list[Job]) -> bool:
+        return crew[0].state is JobState.RUNNING and self._grant(draft, [job for job in crew if job.gap > 0])
+
+    def _has_place(self, group: Group) -> bool:
+        """Whether the group may start now: there are pages for all its known units, and some left for those that run.
+
+        When nothing runs it may start in any case.
+        """
+        if not self.running:
+            return True
+        if len(self.running) + len(group.members) > self.config.max_running:
+            return False
+        pools = [keeper.pool for keeper in self.pages.keepers]
+        room = [pool.free_count + pool.idle_count - pool.count * self.config.watermark // 1000 for pool in pools]
+        blocked, before = self._blocked
+        if blocked is group and all(now <= then for now, then in zip(room, before, strict=True)):
+            return False
+        for index, keeper in enumerate(self.pages.keepers):
+            need = sum(keeper.worst(job.goal, longest_block(job)) for job in group.members)
+            if need > room[index] and need - self._shared(group, index) > room[index]:
+                self._blocked = (group, room)
+                return False
+        self._blocked = (None, [])
+        return True
+
+    def _shared(self, group: Group, index: int) -> int:
+        """Pages of that keeper which the group would find in the tree and which running jobs hold anyway."""
+        if self.tree is None:
+            return 0
+        keeper = self.pages.keepers[index]
+        if keeper not in self.tree.keepers:
+            return 0
+        count = 0
+        for job in group.members:
+            hit = self.tree.match(job, job.goal - 1)
+            if hit is not None:
+                entries = hit.entries[self.tree.keepers.index(keeper)]
+                window = keeper.window(hit.granules)
+                kept = entries if window < 0 else entries[len(entries) - window :]
+                count += sum(1 for page in kept if not keeper.pool.is_idle(page))
+        return count
+
+    def _start(self, group: Group) -> None:
+        """Waiting jobs run from now on, with what the prefix tree has for them."""
+        for job in group.members:
+            self.pages.open(job)
+            job.state = JobState.RUNNING
+            job.cached = 0
+            self.running[job.id] = job
+            self.stats.admissions += 1
+            if self.tree is not None:
+                hit = self.tree.match(job, job.goal - 1)
+                if hit is not None:
+                    job.done = job.cached = job.entered = self.tree.take(hit, job)
+                self.stats.cached_units += job.cached
+                self.stats.missed_units += min(job.goal, len(job.keys) // self.lane.key_bytes) - job.cached
+
+    # ---- after a step
+
+    def commit(self, job: Job, start: int, stop: int, target: int) -> None:
+        """A step over start .. stop is accepted and the job's first `target` units are to count.
+
+        Where a group has no state at `target`, fewer units count and the rest is granted again.
+        """
+        done = target
+        if target != stop:
+            done = self.pages.resumable(job, start, stop, target)
+            while done < target and is_inside_block(job, done):
+                done = self.pages.resumable(job, start, stop, done - 1)
+        self.pages.settle(job, start, stop, done)
+        job.done = done
+        if done > job.stalled:
+            job.stalled = -1
+        tree = self.tree
+        if tree is not None:
+            if done < job.entered:
+                job.entered = done - done % tree.granule
+            known = min(done, len(job.keys) // tree.key_bytes)
+            if known - job.entered >= tree.granule:
+                tree.enter(job, known)
+        self.pages.give_back(job)
+
+    def fork(self, parent: Job, fork: Fork) -> Job:
+        """A new job that runs at once on the pages of a committed parent."""
+        child = fork.job
+        at = min(fork.at, parent.done)
+        done = self.pages.fork(parent, child, at)
+        while done < at and is_inside_block(child, done):
+            self.pages.free(child)
+            at = done - 1
+            done = self.pages.fork(parent, child, at)
+        child.done = done
+        child.entered = min(parent.entered, done - done % self.tree.granule) if self.tree is not None else 0
+        child.state = JobState.RUNNING
+        self.running[child.id] = child
+        return child
+
+    def end(self, job: Job) -> None:
+        """The job is over: it leaves the queue or gives its pages back."""
+        group = job.group
+        assert group is not None
+        if job.state is JobState.WAITING:
+            self.queue.remove(group)
+            group.members.remove(job)
+            if group.members:
+                self.queue.push(group)
+        else:
+            self.pages.free(job)
+            del self.running[job.id]
+            group.members.remove(job)
+        job.state = JobState.FINISHED
+
+
+def _first(entry: tuple[tuple[int, int, int, int], list[Job]]) -> tuple[int, int, int, int]:
+    return entry[0]
