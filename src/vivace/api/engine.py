@@ -1,0 +1,181 @@
+"""The engine in this process: the one place where catalog, weights, model, operations, pipeline and loop are joined."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from vivace.api.info import ModelInfo, OnReply
+from vivace.api.text import TextSide, load_text
+from vivace.config import EngineConfig, resolve, with_environment
+from vivace.engine.job import Job
+from vivace.engine.loop import Loop
+from vivace.engine.scheduler import SchedulerConfig
+from vivace.errors import ConfigError, EngineDied, InvalidRequest, UnknownModel, nearest
+from vivace.kernels import select
+from vivace.kernels.cpu import bind as native
+from vivace.models.base import Decoder, Encoder
+from vivace.models.load import load_model
+from vivace.pipelines.embed import EmbedPipeline
+from vivace.pipelines.generate import GeneratePipeline
+from vivace.pipelines.pooling import load_dense
+from vivace.pipelines.requests import EmbedRequest, GenerateRequest
+from vivace.runtime.device import probe_hardware
+from vivace.runtime.threads import use_threads
+from vivace.weights import catalog
+from vivace.weights.cache import ModelFiles
+from vivace.weights.progress import Progress
+
+Pipeline = GeneratePipeline | EmbedPipeline
+
+
+class Engine:
+    """Several models behind one scheduler, in one thread of this process. It satisfies `api.info.Port`.
+
+    Add all models, then submit requests: the first one starts the loop, and from then on the models are fixed.
+
+    config      fields left at None are filled from the environment and the machine
+    after_step  called from the loop's thread when all replies of a step were handed out
+    """
+
+    def __init__(self, config: EngineConfig | None = None, *, after_step: Callable[[], None] | None = None) -> None:
+        """Raises ConfigError for a setting that cannot be, such as native kernels where there are none."""
+        self.config = resolve(with_environment(config or EngineConfig()), probe_hardware())
+        self.texts: dict[str, TextSide] = {}
+        self.ops = _bind(self.config)
+        self._infos: dict[str, ModelInfo] = {}
+        self._pipelines: dict[str, Pipeline] = {}
+        self._after_step = after_step
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()  # guards the start and the end of the loop
+        self._loop: Loop | None = None
+        self._is_closed = False
+
+    @property
+    def models(self) -> Mapping[str, ModelInfo]:
+        """The models by name."""
+        return self._infos
+
+    def add_model(self, source: str, *, name: str | None = None, progress: Progress | None = None) -> ModelInfo:
+        """Load a model: `source` is a short name, a hub id or a path, `name` what requests call it.
+
+        Raises UnknownModel, DownloadError, WeightError, UnsupportedModel, or ConfigError if the name is taken.
+        """
+        files = catalog.resolve(source, progress=progress)
+        name = name or (files.name if files.origin.startswith("local ") else source)
+        if name in self._infos or self._loop is not None:
+            reason = "its name is taken" if name in self._infos else "the engine runs already"
+            raise ConfigError(f"cannot add the model '{name}': {reason}", hint="add each model once, before requests")
+        text = load_text(files.path)
+        model = load_model(files.path, self.ops)
+        self._pipelines[name], info = self._serve(name, files, model, text)
+        self.texts[name] = text
+        self._infos[name] = info
+        return info
+
+    def submit(
+        self,
+        model: str,
+        request: GenerateRequest | EmbedRequest,
+        on_reply: OnReply,
+        *,
+        request_id: int | None = None,
+    ) -> int:
+        """Start a request; `request_id` if the caller has its own numbers. See `api.info.Port`."""
+        pipeline = self._pipelines.get(model)
+        if pipeline is None:
+            raise UnknownModel(f"unknown model '{model}'", field="model", hint=nearest(model, self._pipelines))
+        job_id = next(self._ids) if request_id is None else request_id
+        self._running_loop().submit(self._job(pipeline, request, job_id, on_reply))
+        return job_id
+
+    def cancel(self, request_id: int) -> None:
+        """End a request within a step; an id that is over or unknown is no error."""
+        if self._loop is not None:
+            self._loop.cancel(request_id)
+
+    def stats(self) -> dict[str, float]:
+        """Counters since the start as numbers: steps, jobs, and per model "lanes.NAME.pages.GROUP.free" and so on."""
+        return {} if self._loop is None else _flat(self._loop.snapshot())
+
+    def close(self) -> None:
+        """End all requests and the loop; replies to what was in flight say "cancelled"."""
+        with self._lock:
+            self._is_closed = True
+            loop = self._loop
+        if loop is not None:
+            loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _job(self, pipeline: Pipeline, request: GenerateRequest | EmbedRequest, job_id: int, on_reply: OnReply) -> Job:
+        if isinstance(pipeline, GeneratePipeline) and isinstance(request, GenerateRequest):
+            return pipeline.make_job(request, job_id, on_reply)
+        if isinstance(pipeline, EmbedPipeline) and isinstance(request, EmbedRequest):
+            return pipeline.make_job(request, job_id, on_reply)
+        name = pipeline.lane.name
+        message = f"the model '{name}' is for '{self._infos[name].kind}', the request is not"
+        raise InvalidRequest(message, field="model", hint="choose another model")
+
+    def _running_loop(self) -> Loop:
+        with self._lock:
+            if self._is_closed:
+                raise EngineDied("the engine is closed", hint="load the model again")
+            if self._loop is None:
+                limits = SchedulerConfig(
+                    step_budget=self.config.step_budget,
+                    max_jobs=self.config.max_jobs,
+                    max_waiting=self.config.max_waiting,
+                )
+                self._loop = Loop(self._pipelines.values(), limits, after_events=self._after_step)
+                self._loop.start()
+            return self._loop
+
+    def _serve(
+        self, name: str, files: ModelFiles, model: Decoder | Encoder, text: TextSide
+    ) -> tuple[Pipeline, ModelInfo]:
+        """The pipeline of a model, and what the outside may know of it."""
+        if isinstance(model, Decoder):
+            end_ids = sorted(text.tokenizer.eos_ids)
+            generate = GeneratePipeline(model, self.ops, self.config, name=name, end_ids=end_ids, digest=files.digest)
+            limits = generate.limits
+            return generate, ModelInfo(name, "generate", limits.max_length, limits.vocab_size, digest=files.digest)
+        sentence = text.sentence
+        embed = EmbedPipeline(model, self.ops, name=name, sentence=sentence, dense=load_dense(sentence, self.ops))
+        return embed, ModelInfo(
+            name,
+            "embed",
+            min(model.context_length, sentence.max_length or model.context_length),
+            model.vocab_size,
+            dimensions=embed.pooling.size,
+            shorter=sentence.matryoshka,
+            digest=files.digest,
+        )
+
+
+def _bind(config: EngineConfig) -> select.BoundOps:
+    """The operations, after the threads were shared out: the pool of native kernels starts with them."""
+    assert config.threads is not None, "resolve the config first"
+    is_native = config.kernels in ("auto", "native") and native.why_missing() is None
+    use_threads(config.threads, native=is_native)
+    return select.resolve(
+        choice=config.kernels, isa=os.environ.get("VIVACE_ISA") or None, threads=config.threads if is_native else None
+    )
+
+
+def _flat(snapshot: Mapping[str, object]) -> dict[str, float]:
+    """The numbers of a snapshot; of lanes and page groups as "lanes.NAME.running", "lanes.NAME.pages.GROUP.free"."""
+    found: dict[str, float] = {}
+    for key, value in snapshot.items():
+        if isinstance(value, int | float):
+            found[key] = value
+        elif isinstance(value, Mapping) and "buckets" not in value:  # a histogram is no number
+            found |= {f"{key}.{inner}": number for inner, number in _flat(value).items()}
+    return found

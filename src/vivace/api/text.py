@@ -1,0 +1,122 @@
+"""The text side of a model: its tokenizer, its chat template, and what its files say about embedding prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vivace.api.info import ModelInfo
+from vivace.api.options import check_ids
+from vivace.errors import ContextLengthExceeded, InvalidRequest, ModelError, UnknownName, nearest
+from vivace.media.text import load_tokenizer
+from vivace.media.text.tokenizer import Tokenizer
+from vivace.pipelines.requests import EmbedRequest
+from vivace.pipelines.sentence import SentenceConfig, read_sentence_config, shortened
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TextSide:
+    """What turns text into requests for one model. Light: no weights are read for it."""
+
+    tokenizer: Tokenizer
+    template: Any = None
+    sentence: SentenceConfig = field(default_factory=SentenceConfig)
+
+    def chat_ids(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Ids of a conversation. Raises InvalidRequest if there is no template or it refuses the conversation."""
+        if self.template is None:
+            raise InvalidRequest(
+                "this model has no chat template", field="messages", hint="use a raw completion, or a chat model"
+            )
+        segments = self.template.render(
+            messages,
+            add_generation_prompt=add_generation_prompt and not continue_final_message,
+            continue_final_message=continue_final_message,
+            variables=variables or {},
+        )
+        return self.tokenizer.encode_segments(segments)
+
+    def embed_requests(
+        self, info: ModelInfo, texts: Sequence[str | Sequence[int]], prompt_name: str | None, *, truncate: bool
+    ) -> list[EmbedRequest]:
+        """Requests for the vectors of texts or ids; the model's prompt of that name goes in front of texts.
+
+        Raises for an unknown prompt, an id outside the vocabulary, and a text that is too long unless it may be cut.
+        """
+        prompt = self._prompt(prompt_name)
+        found = []
+        for index, text in enumerate(texts):
+            is_text = isinstance(text, str)
+            ids = self._encode(prompt + text) if isinstance(text, str) else list(text)
+            check_ids(info, f"input.{index}", ids)
+            if not ids:
+                raise InvalidRequest(f"input.{index} is empty", field="input", hint="give it some text")
+            if len(ids) > info.context_length:
+                if not truncate:
+                    raise ContextLengthExceeded(
+                        f"input.{index} has {len(ids)} tokens, '{info.name}' reads at most {info.context_length}",
+                        field="input",
+                        hint="shorten or split the text, or allow it to be cut with truncate",
+                    )
+                ids = shortened(ids, info.context_length, self._suffix_length(ids))
+            skip = len(self._encode(prompt)) - 1 if is_text and prompt and not self.sentence.include_prompt else 0
+            found.append(EmbedRequest(ids=tuple(ids), skip=skip))
+        return found
+
+    def _prompt(self, name: str | None) -> str:
+        name = self.sentence.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.sentence.prompts:
+            raise UnknownName(
+                f"unknown prompt '{name}'", field="prompt_name", hint=nearest(name, self.sentence.prompts)
+            )
+        return self.sentence.prompts[name]
+
+    def _encode(self, text: str) -> list[int]:
+        """Ids of a text as an encoder takes it, such as [CLS] text [SEP]."""
+        text = text.lower() if self.sentence.lower_case else text
+        encode = getattr(self.tokenizer, "encode_with_template", self.tokenizer.encode_prompt)
+        ids: list[int] = encode(text)
+        return ids
+
+    def _suffix_length(self, ids: Sequence[int]) -> int:
+        return 1 if ids[-1] in self.tokenizer.special_ids else 0
+
+
+def load_text(path: Path) -> TextSide:
+    """The text side of a model folder, a .gguf file or a llama2.c checkpoint. Raises ModelError."""
+    if path.is_dir():
+        return TextSide(load_tokenizer(path), sentence=read_sentence_config(path))
+    if path.suffix == ".gguf":
+        from vivace.weights.files import open_weights  # the metadata alone is read, but the module needs torch
+
+        file = open_weights(path)
+        try:
+            return TextSide(load_tokenizer(file.metadata))
+        finally:
+            file.close()
+    return TextSide(load_tokenizer(_llama2c_tokenizer(path)))
+
+
+def _llama2c_tokenizer(checkpoint: Path) -> Path:
+    """The tokenizer file beside a llama2.c checkpoint, whose format has no place for its name."""
+    found = sorted(checkpoint.parent.glob("tok*.bin"))
+    if len(found) != 1:
+        listed = ", ".join(path.name for path in found) or "none"
+        raise ModelError(
+            f"{checkpoint.name} needs one tokenizer file (tok*.bin) beside it, found: {listed}",
+            hint="put the checkpoint and its tokenizer into a folder of their own",
+        )
+    return found[0]
