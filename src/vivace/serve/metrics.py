@@ -1,0 +1,67 @@
+"""Counters of the server in Prometheus' text format, each app with a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import Scope
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class Metrics:
+    """What the HTTP side counts itself, and the engine's counters as it last told them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "vivace_http_requests", "Requests by route and status.", ("route", "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "vivace_http_request_seconds",
+            "From request to end of answer.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._first = Histogram(
+            "vivace_time_to_first_token_seconds",
+            "From request to first token.",
+            ("model",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._tokens = Counter(
+            "vivace_tokens",
+            "Tokens by model and kind: prompt, cached, generated.",
+            ("model", "kind"),
+            registry=self.registry,
+        )
+        self._engine_up = Gauge("vivace_engine_up", "1 while the engine process serves.", registry=self.registry)
+        self._engine: dict[str, Gauge] = {}
+
+    def count(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request that is over. The label is the route, not the path, which a client could make up."""
+        route = getattr(scope.get("route"), "path", "other")
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def first_token(self, model: str, seconds: float) -> None:
+        """Observe the wait for the first token of an answer."""
+        self._first.labels(model).observe(seconds)
+
+    def tokens(self, model: str, prompt: int, cached: int, generated: int) -> None:
+        """Count the tokens of an answer."""
+        for kind, value in (("prompt", prompt), ("cached", cached), ("generated", generated)):
+            self._tokens.labels(model, kind).inc(value)
+
+    def render(self, engine: Mapping[str, float] | None) -> bytes:
+        """The page; `engine` holds the engine's counters, None if it does not answer."""
+        self._engine_up.set(0 if engine is None else 1)
+        for name, value in (engine or {}).items():
+            if name not in self._engine:
+                title = name.replace("_", " ")
+                self._engine[name] = Gauge(f"vivace_engine_{name}", f"Engine: {title}.", registry=self.registry)
+            self._engine[name].set(value)
+        return generate_latest(self.registry)
