@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Any, Self
 
 from vivace.api.info import ModelInfo, OnReply
 from vivace.api.text import TextSide, load_text
@@ -97,9 +97,13 @@ class Engine:
         if self._loop is not None:
             self._loop.cancel(request_id)
 
-    def stats(self) -> dict[str, float]:
-        """Counters since the start as numbers: steps, jobs, and per model "lanes.NAME.pages.GROUP.free" and so on."""
-        return {} if self._loop is None else _flat(self._loop.snapshot())
+    def start(self) -> None:
+        """Start the loop before the first request; the models are fixed from now on."""
+        self._running_loop()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the start, queues and pages: what `engine.scheduler.Scheduler.snapshot` says."""
+        return {} if self._loop is None else self._loop.snapshot()
 
     def close(self) -> None:
         """End all requests and the loop; replies to what was in flight say "cancelled"."""
@@ -168,14 +172,3 @@ def _bind(config: EngineConfig) -> select.BoundOps:
     return select.resolve(
         choice=config.kernels, isa=os.environ.get("VIVACE_ISA") or None, threads=config.threads if is_native else None
     )
-
-
-def _flat(snapshot: Mapping[str, object]) -> dict[str, float]:
-    """The numbers of a snapshot; of lanes and page groups as "lanes.NAME.running", "lanes.NAME.pages.GROUP.free"."""
-    found: dict[str, float] = {}
-    for key, value in snapshot.items():
-        if isinstance(value, int | float):
-            found[key] = value
-        elif isinstance(value, Mapping) and "buckets" not in value:  # a histogram is no number
-            found |= {f"{key}.{inner}": number for inner, number in _flat(value).items()}
-    return found

@@ -77,6 +77,7 @@ def _load(setup: protocol.Setup, outbox: Outbox) -> Engine:
     engine = Engine(setup.config, after_step=outbox.flush)
     for name, source in setup.models.items():
         engine.add_model(source, name=name)
+    engine.start()
     return engine
 
 

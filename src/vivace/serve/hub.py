@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from vivace.api.info import Port
 from vivace.api.model import Model
@@ -29,7 +30,7 @@ class Hub:
         config: ServeConfig,
         port: Port,
         texts: Mapping[str, TextSide],
-        stats: Callable[[], Awaitable[dict[str, float]]],
+        stats: Callable[[], Awaitable[dict[str, Any]]],
         is_up: Callable[[], bool],
     ) -> None:
         self.config = config
@@ -51,7 +52,7 @@ class Hub:
             raise EngineDied(f"the model '{name}' is still being loaded", hint="retry in a few seconds")
         return Model(info, self.texts[name], self.port)
 
-    async def stats(self) -> dict[str, float]:
+    async def stats(self) -> dict[str, Any]:
         """The engine's counters. Raises EngineDied if it does not answer in time."""
         try:
             return await asyncio.wait_for(self._stats(), ENGINE_ANSWER_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import Scope
@@ -39,7 +40,18 @@ class Metrics:
             registry=self.registry,
         )
         self._engine_up = Gauge("vivace_engine_up", "1 while the engine process serves.", registry=self.registry)
-        self._engine: dict[str, Gauge] = {}
+        self._engine = Gauge(
+            "vivace_engine", "Counters of the engine since its start.", ("counter",), registry=self.registry
+        )
+        self._jobs = Gauge(
+            "vivace_engine_jobs", "Jobs that run or wait now.", ("model", "state"), registry=self.registry
+        )
+        self._pages = Gauge(
+            "vivace_engine_pages",
+            "Pages by page group: total, free, cached (free once needed).",
+            ("model", "group", "state"),
+            registry=self.registry,
+        )
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request that is over. The label is the route, not the path, which a client could make up."""
@@ -56,12 +68,16 @@ class Metrics:
         for kind, value in (("prompt", prompt), ("cached", cached), ("generated", generated)):
             self._tokens.labels(model, kind).inc(value)
 
-    def render(self, engine: Mapping[str, float] | None) -> bytes:
-        """The page; `engine` holds the engine's counters, None if it does not answer."""
+    def render(self, engine: Mapping[str, Any] | None) -> bytes:
+        """The page; `engine` is what the engine says of itself, None if it does not answer."""
         self._engine_up.set(0 if engine is None else 1)
         for name, value in (engine or {}).items():
-            if name not in self._engine:
-                title = name.replace("_", " ")
-                self._engine[name] = Gauge(f"vivace_engine_{name}", f"Engine: {title}.", registry=self.registry)
-            self._engine[name].set(value)
+            if isinstance(value, int | float):
+                self._engine.labels(name).set(value)
+        for model, lane in (engine or {}).get("lanes", {}).items():
+            for state in ("running", "waiting"):
+                self._jobs.labels(model, state).set(lane[state])
+            for group, counts in lane["pages"].items():
+                for state, count in counts.items():
+                    self._pages.labels(model, group, state).set(count)
         return generate_latest(self.registry)

@@ -88,7 +88,7 @@ class Stats(msgspec.Struct, tag=True, array_like=True):
     """The engine's counters."""
 
     id: int
-    values: dict[str, float]
+    values: dict[str, Any]
 
 
 FromEngine = Ready | Failed | Step | Stats

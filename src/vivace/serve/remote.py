@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -30,7 +31,7 @@ class RemoteEngine:
         self._context = zmq.asyncio.Context()
         self._ids = itertools.count(1)
         self._waiting: dict[int, OnReply] = {}
-        self._asked: dict[int, asyncio.Future[dict[str, float]]] = {}
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._requests: zmq.asyncio.Socket | None = None
         self._replies: zmq.asyncio.Socket | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -68,12 +69,12 @@ class RemoteEngine:
         if self._waiting.pop(request_id, None) is not None and self._requests is not None:
             self._send(protocol.Cancel(request_id))
 
-    async def stats(self) -> dict[str, float]:
+    async def stats(self) -> dict[str, Any]:
         """The engine's counters. Raises EngineDied."""
         if self._reader is None:
             raise engine_died()
         request_id = next(self._ids)
-        future: asyncio.Future[dict[str, float]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[request_id] = future
         self._send(protocol.AskStats(request_id))
         try:

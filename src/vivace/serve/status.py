@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -34,7 +36,7 @@ async def ready(routes: Routes) -> Response:
 async def metrics(routes: Routes) -> Response:
     """The counters in Prometheus' format."""
     try:
-        engine: dict[str, float] | None = await routes.hub.stats()
+        engine: dict[str, Any] | None = await routes.hub.stats()
     except EngineDied:
         engine = None
     return Response(routes.metrics.render(engine), media_type=CONTENT_TYPE_LATEST)
