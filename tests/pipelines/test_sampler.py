@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.techniques.sampling.reference import distance, expected, probabilities, random_logits
 
+from tests.techniques.sampling.reference import distance, expected, probabilities, random_logits
 from vivace.errors import InvalidRequest, StepFailed
 from vivace.pipelines.sampler import Sampler
 from vivace.techniques.sampling.base import History, Parts

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vivace.errors import UnsupportedModel, nearest
-from vivace.kernels.ops import Activation
+
+if TYPE_CHECKING:
+    from vivace.kernels.ops import Activation  # brings torch, which the text side does without
 
 MAX_JSON_BYTES = 1 << 20
 
