@@ -114,17 +114,15 @@ def read_rope(
     Raises UnsupportedModel for an unknown kind or key, and for a key that is missing.
     """
     values = {key: value for key, value in parameters.items() if value is not None}
-    kind = values.pop("rope_type", None) or values.get("type", "default")
+    kind = str(values.pop("rope_type", None) or values.get("type", "default"))
     values.pop("type", None)
-    fraction = float(values.pop("partial_rotary_factor", 1.0))
+    fraction = _checked("partial_rotary_factor", values.pop("partial_rotary_factor", 1.0))
     values.setdefault("rope_theta", default_theta)
     known = {field.name for field in fields(RopeConfig)} - {"dim", "max_length", "rope_type"}
-    for key in values:
+    for key, value in values.items():
         if key not in known:
             raise UnsupportedModel(f"rotary parameter '{key}' is not known", hint=nearest(key, known))
-    for name in ("short_factor", "long_factor"):
-        if name in values:
-            values[name] = tuple(float(factor) for factor in values[name])
+        values[key] = _checked(key, value)
     kind = "longrope" if kind == "su" else kind  # the first Phi-3 files called it by its author
     return RopeConfig(dim=int(head_dim * fraction), max_length=max_length, rope_type=kind, **values)
 
@@ -136,8 +134,10 @@ def rope_parameters(config: Mapping[str, Any], layer_type: str | None = None) ->
     `partial_rotary_factor` at the top and the scaling under `rope_scaling`.
     """
     nested = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if layer_type is not None and layer_type in nested:
+    if layer_type is not None and isinstance(nested, Mapping) and layer_type in nested:
         nested = nested[layer_type] or {}
+    if not isinstance(nested, Mapping):
+        raise UnsupportedModel(f"rotary parameters are {nested!r}, expected an object")
     flat = dict(nested)
     for key in ("rope_theta", "partial_rotary_factor"):
         if config.get(key) is not None:
@@ -145,6 +145,20 @@ def rope_parameters(config: Mapping[str, Any], layer_type: str | None = None) ->
     if config.get("original_max_position_embeddings") is not None:
         flat["original_max_position_embeddings"] = config["original_max_position_embeddings"]
     return flat
+
+
+def _checked(key: str, value: Any) -> Any:
+    """A parameter in the type of its field; lists become tuples."""
+    if key == "truncate" and isinstance(value, bool):
+        return value
+    is_list = key in ("short_factor", "long_factor")
+    numbers = value if is_list and isinstance(value, list | tuple) else [value]
+    if is_list != isinstance(value, list | tuple) or not all(type(number) in (int, float) for number in numbers):
+        expected = "a list of numbers" if is_list else "a number"
+        raise UnsupportedModel(f"rotary parameter '{key}' is {value!r}, expected {expected}")
+    if is_list:
+        return tuple(float(number) for number in numbers)
+    return int(value) if key == "original_max_position_embeddings" else float(value)
 
 
 def _powers(theta: float, dim: int) -> Tensor:

@@ -11,6 +11,9 @@ FULL_ATTENTION, SLIDING_ATTENTION = "full_attention", "sliding_attention"  # as 
 
 T = TypeVar("T", int, float, str, bool)
 
+# Far above any published model: a damaged or hostile file must not ask for memory before a weight is looked at.
+MAX_SIZE, MAX_LAYERS = 1 << 24, 1 << 12
+
 # Keys of config.json that say nothing about the forward pass: bookkeeping, training, token ids (the tokenizer's and the
 # generation settings' business), and generation defaults that older files kept here.
 IRRELEVANT = frozenset(
@@ -70,12 +73,24 @@ class Fields:
             raise UnsupportedModel(f"{self._where}: '{key}' is {value!r}, expected {kind.__name__}")
         return value
 
-    def size(self, key: str, default: Any = _REQUIRED) -> Any:
-        """An integer of at least one, or the default."""
+    def size(self, key: str, default: Any = _REQUIRED, *, most: int = MAX_SIZE) -> Any:
+        """An integer from 1 to `most`, or the default."""
         value = self.get(key, int, default)
-        if value is not None and value < 1:
-            raise UnsupportedModel(f"{self._where}: '{key}' is {value}, expected at least 1")
+        if value is not None and not 1 <= value <= most:
+            raise UnsupportedModel(f"{self._where}: '{key}' is {value}, expected 1 to {most}")
         return value
+
+    def layers(self, key: str) -> int:
+        """The number of layers."""
+        return int(self.size(key, most=MAX_LAYERS))
+
+    def heads(self, key: str, kv_key: str) -> tuple[int, int]:
+        """The numbers of query and of key-value heads; as many as queries where the latter is not given."""
+        heads = self.size(key)
+        kv_heads = self.size(kv_key, heads)
+        if heads % kv_heads:
+            raise UnsupportedModel(f"{self._where}: {heads} query heads cannot share {kv_heads} key-value heads")
+        return heads, kv_heads
 
     def raw(self, key: str) -> Any:
         """The value of `key` as it is, or None."""

@@ -79,7 +79,5 @@ def gguf_rope(fields: Fields, head_dim: int, max_length: int, default_theta: flo
         kind, scaling["factor"] = "linear", linear
     fields.require("rope.scaling.attn_factor", 1.0)
     parameters: dict[str, Any] = {"rope_type": "default"} if kind == "none" else {"rope_type": kind, **scaling}
-    if "original_max_position_embeddings" in parameters:
-        parameters["original_max_position_embeddings"] = int(parameters["original_max_position_embeddings"])
     parameters["rope_theta"] = fields.get("rope.freq_base", float, default_theta)
     return read_rope(parameters, fields.size("rope.dimension_count", head_dim), max_length)

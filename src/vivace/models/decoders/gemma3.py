@@ -68,18 +68,19 @@ class Gemma3Config:
         # Published models have neither; transformers ignores the first, so there is nothing to compare with.
         fields.require("attn_logit_softcapping")
         fields.require("use_bidirectional_attention", False)
+        heads, kv_heads = fields.heads("num_attention_heads", "num_key_value_heads")
         read = cls(
             vocab_size=fields.size("vocab_size"),
             hidden_size=fields.size("hidden_size"),
             intermediate_size=fields.size("intermediate_size"),
-            num_heads=fields.size("num_attention_heads"),
-            num_kv_heads=fields.size("num_key_value_heads"),
+            num_heads=heads,
+            num_kv_heads=kv_heads,
             head_dim=head_dim,
             context_length=context_length,
             rms_norm_eps=fields.get("rms_norm_eps", float, 1e-6),
             global_rope=global_rope,
             local_rope=local_rope,
-            windows=_read_windows(fields, fields.size("num_hidden_layers"), fields.size("sliding_window", None)),
+            windows=_read_windows(fields, fields.layers("num_hidden_layers"), fields.size("sliding_window", None)),
             query_scalar=fields.get("query_pre_attn_scalar", float, 256.0),
             activation=activation_named(fields.get("hidden_activation", str, "gelu_pytorch_tanh")),
             attention_bias=fields.get("attention_bias", bool, False),
@@ -94,23 +95,22 @@ class Gemma3Config:
         """Reads GGUF metadata. What it leaves out (pattern, local base, query scale) is what llama.cpp assumes."""
         fields = gguf_fields(metadata, "gemma3")
         head_dim, context_length = gguf_head_dim(fields), fields.size("context_length")
-        hidden, heads, layers = (
-            fields.size(key) for key in ("embedding_length", "attention.head_count", "block_count")
-        )
+        heads, kv_heads = fields.heads("attention.head_count", "attention.head_count_kv")
+        hidden, num_layers = fields.size("embedding_length"), fields.layers("block_count")
         local_theta = fields.get("rope.freq_base_swa", float, LOCAL_THETA)
         read = cls(
             vocab_size=gguf_vocab_size(tensors),
             hidden_size=hidden,
             intermediate_size=fields.size("feed_forward_length"),
             num_heads=heads,
-            num_kv_heads=fields.size("attention.head_count_kv", heads),
+            num_kv_heads=kv_heads,
             head_dim=head_dim,
             context_length=context_length,
             rms_norm_eps=fields.get("attention.layer_norm_rms_epsilon", float),
             global_rope=gguf_rope(fields, head_dim, context_length, GLOBAL_THETA),
             local_rope=RopeConfig(head_dim, context_length, local_theta),
-            windows=_gguf_windows(fields, layers),
-            query_scalar=float(hidden // heads if layers == LAYERS_OF_27B else head_dim),
+            windows=_gguf_windows(fields, num_layers),
+            query_scalar=float(hidden // heads if num_layers == LAYERS_OF_27B else head_dim),
             final_soft_cap=fields.get("final_logit_softcapping", float, None),
             is_tied="output.weight" not in tensors,
         )
@@ -243,7 +243,7 @@ def _rope_parameters(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def _read_windows(fields: Fields, num_layers: int, window: int | None) -> tuple[int | None, ...]:
-    pattern = fields.size("_sliding_window_pattern", None) or fields.size("sliding_window_pattern", PATTERN)
+    pattern = fields.size("sliding_window_pattern", fields.size("_sliding_window_pattern", PATTERN))
     return read_windows(fields, num_layers, window, _layer_types(num_layers, pattern))
 
 

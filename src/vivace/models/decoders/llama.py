@@ -56,16 +56,16 @@ class LlamaConfig:
     def from_dict(cls, config: Mapping[str, Any]) -> LlamaConfig:
         """Reads a config.json of a Llama or Mistral model; raises UnsupportedModel for what it does not know."""
         fields = Fields(config, "config.json", irrelevant=ROPE_KEYS)
-        heads = fields.size("num_attention_heads")
+        heads, kv_heads = fields.heads("num_attention_heads", "num_key_value_heads")
         head_dim = fields.size("head_dim", None) or fields.size("hidden_size") // heads
         context_length = fields.size("max_position_embeddings")
         read = cls(
             vocab_size=fields.size("vocab_size"),
             hidden_size=fields.size("hidden_size"),
             intermediate_size=fields.size("intermediate_size"),
-            num_layers=fields.size("num_hidden_layers"),
+            num_layers=fields.layers("num_hidden_layers"),
             num_heads=heads,
-            num_kv_heads=fields.size("num_key_value_heads", heads),
+            num_kv_heads=kv_heads,
             head_dim=head_dim,
             context_length=context_length,
             rms_norm_eps=fields.get("rms_norm_eps", float, 1e-6),
@@ -84,14 +84,15 @@ class LlamaConfig:
         """Reads GGUF metadata; whether there are biases and a head of its own is told by the tensors."""
         fields = gguf_fields(metadata, "llama")
         fields.require("expert_count", 0)
+        heads, kv_heads = fields.heads("attention.head_count", "attention.head_count_kv")
         head_dim, context_length = gguf_head_dim(fields), fields.size("context_length")
         read = cls(
             vocab_size=gguf_vocab_size(tensors),
             hidden_size=fields.size("embedding_length"),
             intermediate_size=fields.size("feed_forward_length"),
-            num_layers=fields.size("block_count"),
-            num_heads=fields.size("attention.head_count"),
-            num_kv_heads=fields.size("attention.head_count_kv", fields.size("attention.head_count")),
+            num_layers=fields.layers("block_count"),
+            num_heads=heads,
+            num_kv_heads=kv_heads,
             head_dim=head_dim,
             context_length=context_length,
             rms_norm_eps=fields.get("attention.layer_norm_rms_epsilon", float),

@@ -52,19 +52,19 @@ class Qwen3Config:
     def from_dict(cls, config: Mapping[str, Any]) -> Qwen3Config:
         """Reads a config.json; raises UnsupportedModel for what it does not know."""
         fields = Fields(config, "config.json", irrelevant=ROPE_KEYS)
-        heads, num_layers = fields.size("num_attention_heads"), fields.size("num_hidden_layers")
+        heads, kv_heads = fields.heads("num_attention_heads", "num_key_value_heads")
         head_dim, context_length = fields.size("head_dim", 128), fields.size("max_position_embeddings")
         read = cls(
             vocab_size=fields.size("vocab_size"),
             hidden_size=fields.size("hidden_size"),
             intermediate_size=fields.size("intermediate_size"),
             num_heads=heads,
-            num_kv_heads=fields.size("num_key_value_heads", heads),
+            num_kv_heads=kv_heads,
             head_dim=head_dim,
             context_length=context_length,
             rms_norm_eps=fields.get("rms_norm_eps", float, 1e-6),
             rope=read_rope(rope_parameters(config), head_dim, context_length),
-            windows=_read_windows(fields, num_layers),
+            windows=_read_windows(fields, fields.layers("num_hidden_layers")),
             activation=activation_named(fields.get("hidden_act", str, "silu")),
             attention_bias=fields.get("attention_bias", bool, False),
             is_tied=fields.get("tie_word_embeddings", bool, False),
@@ -76,18 +76,19 @@ class Qwen3Config:
     def from_gguf(cls, metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> Qwen3Config:
         """Reads GGUF metadata; biases and a head of its own are told by the tensors. GGUF knows no windows for it."""
         fields = gguf_fields(metadata, "qwen3")
+        heads, kv_heads = fields.heads("attention.head_count", "attention.head_count_kv")
         head_dim, context_length = gguf_head_dim(fields), fields.size("context_length")
         read = cls(
             vocab_size=gguf_vocab_size(tensors),
             hidden_size=fields.size("embedding_length"),
             intermediate_size=fields.size("feed_forward_length"),
-            num_heads=fields.size("attention.head_count"),
-            num_kv_heads=fields.size("attention.head_count_kv", fields.size("attention.head_count")),
+            num_heads=heads,
+            num_kv_heads=kv_heads,
             head_dim=head_dim,
             context_length=context_length,
             rms_norm_eps=fields.get("attention.layer_norm_rms_epsilon", float),
             rope=gguf_rope(fields, head_dim, context_length),
-            windows=(None,) * fields.size("block_count"),
+            windows=(None,) * fields.layers("block_count"),
             attention_bias="blk.0.attn_q.bias" in tensors,
             is_tied="output.weight" not in tensors,
         )

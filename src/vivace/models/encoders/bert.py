@@ -49,7 +49,7 @@ class BertConfig:
             vocab_size=fields.size("vocab_size"),
             hidden_size=fields.size("hidden_size"),
             intermediate_size=fields.size("intermediate_size"),
-            num_layers=fields.size("num_hidden_layers"),
+            num_layers=fields.layers("num_hidden_layers"),
             num_heads=fields.size("num_attention_heads"),
             context_length=fields.size("max_position_embeddings"),
             num_token_types=fields.size("type_vocab_size", 2),
