@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.techniques.sampling.reference import distance, probabilities, random_logits
 
+from tests.techniques.sampling.reference import distance, probabilities, random_logits
 from vivace.techniques.sampling.draw import categorical, greedy, philox, uniform
 
 # The first three lines of Random123's known-answer file for philox4x32 with 10 rounds.

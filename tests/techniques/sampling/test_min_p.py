@@ -1,8 +1,8 @@
 """min_p: which ids stay."""
 
 import pytest
-from tests.techniques.sampling.reference import probabilities, random_logits, scores_after
 
+from tests.techniques.sampling.reference import probabilities, random_logits, scores_after
 from vivace.errors import InvalidRequest
 
 

@@ -1,8 +1,8 @@
 """min_tokens: until when the end ids are excluded."""
 
 import pytest
-from tests.techniques.sampling.reference import random_logits, scores_after
 
+from tests.techniques.sampling.reference import random_logits, scores_after
 from vivace.errors import InvalidRequest
 
 

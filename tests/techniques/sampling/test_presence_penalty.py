@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from tests.techniques.sampling.reference import random_logits, scores_after
 
+from tests.techniques.sampling.reference import random_logits, scores_after
 from vivace.errors import InvalidRequest
 
 

@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 import torch
-from tests.techniques.sampling.reference import random_logits, scores_after
 
+from tests.techniques.sampling.reference import random_logits, scores_after
 from vivace.errors import UnknownName
 from vivace.techniques import index
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from tests.techniques.sampling.reference import distance, probabilities, random_logits, scores_after
 
+from tests.techniques.sampling.reference import distance, probabilities, random_logits, scores_after
 from vivace.errors import InvalidRequest
 
 
