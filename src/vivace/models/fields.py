@@ -31,7 +31,7 @@ IRRELEVANT = frozenset(
         "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
         "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "forced_bos_token_id",
         "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
-        "begin_suppress_tokens", "unsloth_fixed", "unsloth_version",
+        "begin_suppress_tokens", "unsloth_fixed", "unsloth_version", "matryoshka_dimensions", "is_matryoshka",
     )
 )
 
