@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -61,6 +62,7 @@ class GeneratePipeline(StepPipeline):
         self.limits = Limits(model.vocab_size, max_length, tuple(sorted(set(end_ids))))
         self._lane = Lane(name, self._groups, pages, KEY_BYTES, can_share=config.prefix_cache)
         self._stores = make_stores(model.layout, pages, config.page_size, store_format, self.device)
+        self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
         self._identity = f"{digest}|no adapter|{store_format}"
 
     @property
@@ -77,7 +79,8 @@ class GeneratePipeline(StepPipeline):
         check_generate(request, self.limits)
         max_tokens = answer_length(request, self.limits)
         prompt = len(request.ids)
-        variant = self.model.ropes.variant(prompt + max_tokens)
+        with self._making:
+            variant = self.model.ropes.variant(prompt + max_tokens)
         answer = Answer(
             request, self._sampler(request), max_tokens, frozenset(self._end_ids(request)), variant, on_reply
         )
