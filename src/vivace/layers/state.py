@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -80,10 +82,17 @@ def make_stores(
     stores = []
     for layer in layout:
         shape = (pages[layer.group] + 1, page_size, layer.kv_heads)
-        keys = torch.zeros(*shape, layer.key_dim, dtype=dtype, device=device)
-        values = torch.zeros(*shape, layer.value_dim, dtype=dtype, device=device)
+        keys = _zeros((*shape, layer.key_dim), dtype, torch.device(device))
+        values = _zeros((*shape, layer.value_dim), dtype, torch.device(device))
         stores.append(KVStore(keys, values, store_format))
     return tuple(stores)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros in fresh memory of the operating system; torch.zeros would write, and so occupy, all of it on a CPU."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
 
 
 def _store_dtype(store_format: str) -> torch.dtype:
