@@ -85,7 +85,8 @@ class Vector:
 
 @dataclass(frozen=True)
 class Usage:
-    """Units of a job: prompt tokens, generated tokens, prompt tokens taken from the prefix cache."""
+    """Units of a job: prompt tokens, tokens of the answer (the id that ended it is none of them), prompt tokens that
+    came from the prefix cache when the job was first admitted."""
 
     prompt: int = 0
     generated: int = 0
