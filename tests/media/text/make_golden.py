@@ -1,4 +1,4 @@
-"""Makes golden.json: the ids that llama.cpp gives for corpus.py. Run it again only when the corpus or the kinds change.
+"""Makes golden.json.gz: the ids that llama.cpp gives for corpus.py. Run it again only when the corpus or the kinds change.
 
     python -m tests.media.text.make_golden LLAMA_TOKENIZE name=FILE.gguf ...
 
@@ -10,6 +10,7 @@ every wrong border changes ids.
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from tests.media.text.corpus import TEXTS
 from vivace.media.text.pretokenizers import PRE_TOKENIZERS
 
-GOLDEN = Path(__file__).with_name("golden.json")
+GOLDEN = Path(__file__).with_name("golden.json.gz")
 # A piece that spells a control token would be one to llama.cpp; so nothing is learnt from texts that hold such names.
 _TRAINING = [text for text in TEXTS if "im_end" not in text]
 _CONTROL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
@@ -38,7 +39,8 @@ def main(program: str, models_by_name: dict[str, str]) -> None:
             _write_gguf(path, metadata)
             ids[name] = _tokenize_all(program, str(path))
     whole = {"small": small, "ids": ids}
-    GOLDEN.write_text(json.dumps(whole, ensure_ascii=False, separators=(",", ":")) + "\n", "utf-8")
+    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+    GOLDEN.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
 
 
 def cases(small: dict[str, Any]) -> dict[str, dict[str, Any]]:
