@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vivace.errors import ContextLengthExceeded, InvalidRequest
@@ -30,6 +30,9 @@ def check_generate(request: GenerateRequest, limits: Limits) -> None:
     _check_ids("prompt", request.ids, limits.vocab_size)
     _check_ids("stop_token_ids", request.stop_ids, limits.vocab_size)
     _check_whole("priority", request.priority)
+    _check_whole("seed", request.seed)
+    if not isinstance(request.ignore_eos, bool):
+        raise InvalidRequest(f"ignore_eos is {request.ignore_eos!r}, expected true or false", field="ignore_eos")
     for name in ("logprobs", "prompt_logprobs"):
         value = getattr(request, name)
         if value is not None:
@@ -40,6 +43,8 @@ def check_generate(request: GenerateRequest, limits: Limits) -> None:
         if request.min_tokens > request.max_tokens:
             message = f"min_tokens is {request.min_tokens}, expected at most max_tokens, {request.max_tokens}"
             raise InvalidRequest(message, field="min_tokens")
+    if not isinstance(request.sampling, Mapping):
+        raise InvalidRequest("sampling is no mapping of techniques to their fields", field="sampling")
     if request.min_tokens and "min_tokens" in request.sampling:
         raise InvalidRequest("min_tokens is given twice", field="min_tokens", hint="leave it out of sampling")
     _check_length(request, limits)
