@@ -168,3 +168,16 @@ def test_qwen3_gguf_keys_carry_its_own_prefix() -> None:
     assert Qwen3Config.from_gguf(metadata, tensors(vocab_size=10)).head_dim == 64
     with pytest.raises(UnsupportedModel, match="lacks"):
         Qwen3Config.from_gguf(LLAMA_GGUF, tensors(vocab_size=10))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_any_damaged_value_is_read_or_refused_but_never_crashes(name: str) -> None:
+    refused = 0
+    damages = (-1, 0, 2.5, 1 << 70, "x", "", True, [], [[]], {}, {"factor": []}, {"rope_type": {}}, float("nan"))
+    for key in {*ALL[name], "rope_scaling", "rope_parameters", "layer_types", "partial_rotary_factor"}:
+        for value in damages:
+            try:
+                read({**ALL[name], key: value})
+            except UnsupportedModel:
+                refused += 1
+    assert refused > 50

@@ -58,11 +58,12 @@ def test_heads_must_divide() -> None:
 @pytest.mark.parametrize(
     ("kinds", "window", "words"),
     [
+        ("full_attention", 8, "expected a list"),
         (["full_attention"], 8, "1 entries, the model has 2 layers"),
         (["full_attention", "linear_attention"], 8, "'linear_attention' are not known"),
         (["full_attention", "sliding_attention"], None, "no 'sliding_window'"),
     ],
 )
-def test_layer_types_must_fit(kinds: list[str], window: int | None, words: str) -> None:
+def test_layer_types_must_fit(kinds: Any, window: int | None, words: str) -> None:
     with pytest.raises(UnsupportedModel, match=words):
         read_windows(Fields({"layer_types": kinds}, "config.json"), 2, window, ["full_attention"] * 2)

@@ -61,8 +61,9 @@ class RopeConfig:
         if self.rope_type not in KINDS:
             hint = nearest(self.rope_type, KINDS)
             raise UnsupportedModel(f"rotary scaling '{self.rope_type}' is not known", hint=hint)
-        if self.dim <= 0 or self.dim % 2:
-            raise UnsupportedModel(f"rotary embeddings need an even number of dimensions, not {self.dim}")
+        least = 4 if self.rope_type == "dynamic" else 2  # its exponent is dim / (dim - 2)
+        if self.dim < least or self.dim % 2:
+            raise UnsupportedModel(f"rotary embeddings need an even number of dimensions, {least} or more, not {self.dim}")
         for name in KINDS[self.rope_type].needed:
             if getattr(self, name) is None:
                 raise UnsupportedModel(f"rotary scaling '{self.rope_type}' needs '{name}', which is not given")
@@ -116,7 +117,7 @@ def read_rope(
     values = {key: value for key, value in parameters.items() if value is not None}
     kind = str(values.pop("rope_type", None) or values.get("type", "default"))
     values.pop("type", None)
-    fraction = _checked("partial_rotary_factor", values.pop("partial_rotary_factor", 1.0))
+    fraction = min(1.0, _checked("partial_rotary_factor", values.pop("partial_rotary_factor", 1.0)))
     values.setdefault("rope_theta", default_theta)
     known = {field.name for field in fields(RopeConfig)} - {"dim", "max_length", "rope_type"}
     for key, value in values.items():
@@ -147,18 +148,27 @@ def rope_parameters(config: Mapping[str, Any], layer_type: str | None = None) ->
     return flat
 
 
+# Parameters must be above these, else above 0: logarithms of the first two are divided by.
+_LEAST = {"rope_theta": 1.0, "original_max_position_embeddings": 1.0, "mscale": -1.0, "mscale_all_dim": -1.0}
+
+
 def _checked(key: str, value: Any) -> Any:
     """A parameter in the type of its field; lists become tuples."""
     if key == "truncate" and isinstance(value, bool):
         return value
     is_list = key in ("short_factor", "long_factor")
-    numbers = value if is_list and isinstance(value, list | tuple) else [value]
-    if is_list != isinstance(value, list | tuple) or not all(type(number) in (int, float) for number in numbers):
-        expected = "a list of numbers" if is_list else "a number"
-        raise UnsupportedModel(f"rotary parameter '{key}' is {value!r}, expected {expected}")
+    numbers = value if is_list else [value]
+    least = _LEAST.get(key, 0.0)
+    if not isinstance(numbers, list) or not all(_is_number(number, least) for number in numbers):
+        expected = f"{'a list of numbers' if is_list else 'a number'} over {least:g}"
+        raise UnsupportedModel(f"rotary parameter '{key}' is {str(value)[:80]!r}, expected {expected}")
     if is_list:
         return tuple(float(number) for number in numbers)
     return int(value) if key == "original_max_position_embeddings" else float(value)
+
+
+def _is_number(value: Any, least: float) -> bool:
+    return type(value) in (int, float) and least < value < math.inf
 
 
 def _powers(theta: float, dim: int) -> Tensor:

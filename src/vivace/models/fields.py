@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, overload
 
 from vivace.errors import UnsupportedModel, nearest
@@ -69,7 +69,7 @@ class Fields:
             return default
         if kind is float and type(value) is int:
             return float(value)
-        if type(value) is not kind:
+        if type(value) is not kind or value != value:  # NaN is no number
             raise UnsupportedModel(f"{self._where}: '{key}' is {value!r}, expected {kind.__name__}")
         return value
 
@@ -115,9 +115,11 @@ class Fields:
                 )
 
 
-def read_windows(fields: Fields, num_layers: int, window: int | None, default: Sequence[str]) -> tuple[int | None, ...]:
+def read_windows(fields: Fields, num_layers: int, window: int | None, default: list[str]) -> tuple[int | None, ...]:
     """The window of each layer, None where it sees everything, from `layer_types` or else the `default` types."""
     kinds = fields.raw("layer_types") or default
+    if not isinstance(kinds, list):
+        raise UnsupportedModel(f"'layer_types' is {str(kinds)[:80]!r}, expected a list")
     if len(kinds) != num_layers:
         raise UnsupportedModel(f"'layer_types' has {len(kinds)} entries, the model has {num_layers} layers")
     for kind in kinds:

@@ -42,8 +42,9 @@ GGUF_ARCHITECTURES = Registry("GGUF architecture", {"llama": _LLAMA, "qwen3": _Q
 
 def family_of_config(config: Mapping[str, Any]) -> Family:
     """The family of a config.json; raises UnsupportedModel with the nearest known name."""
-    for name in config.get("architectures") or ():
-        return _find(ARCHITECTURES, str(name))
+    names = config.get("architectures")
+    if names and isinstance(names, list):
+        return _find(ARCHITECTURES, str(names[0]))
     if not config.get("model_type"):
         raise UnsupportedModel("config.json states neither 'architectures' nor 'model_type'")
     return _find(MODEL_TYPES, str(config["model_type"]))

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from vivace.engine.batch import PageGroup
+from vivace.errors import UnsupportedModel
 from vivace.kernels.ops import Activation, AttentionSpec, QkvSpec
 from vivace.layers.attention import SelfAttention, load_qkv
 from vivace.layers.context import Context
@@ -234,12 +235,19 @@ def _rope_parameters(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 
     In older files the scaling is about the global layers alone.
     """
-    nested = config.get("rope_parameters") or {}
-    full = {**(nested.get(FULL_ATTENTION) or {}), **(config.get("rope_scaling") or {})}
-    sliding = dict(nested.get(SLIDING_ATTENTION) or {})
+    nested = _object(config, "rope_parameters")
+    full = {**_object(nested, FULL_ATTENTION), **_object(config, "rope_scaling")}
+    sliding = _object(nested, SLIDING_ATTENTION)
     full.setdefault("rope_theta", config.get("rope_theta") or GLOBAL_THETA)
     sliding.setdefault("rope_theta", config.get("rope_local_base_freq") or LOCAL_THETA)
     return full, sliding
+
+
+def _object(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = values.get(key) or {}
+    if not isinstance(found, Mapping):
+        raise UnsupportedModel(f"config.json: '{key}' is {found!r}, expected an object")
+    return dict(found)
 
 
 def _read_windows(fields: Fields, num_layers: int, window: int | None) -> tuple[int | None, ...]:
