@@ -1,0 +1,49 @@
+"""The identities on a few schedules, and that the comparison sees damage: a changed bit, stale pages, batched sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.identities.world import World, run_schedule
+from vivace.pipelines.generate import GeneratePipeline
+
+ASSETS = ("tiny-llama", "tiny-gemma3")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=ASSETS)
+def world(request: pytest.FixtureRequest) -> World:
+    return World(request.param)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_disturbed_equals_undisturbed(world: World, seed: int) -> None:
+    run_schedule(world, seed, Counter())
+
+
+def test_one_changed_bit_in_the_pages_is_seen(world: World) -> None:
+    def flip(pipeline: GeneratePipeline) -> None:
+        keys = pipeline._stores[0].keys
+        keys.view(torch.int32).bitwise_xor_(1)
+
+    with pytest.raises(AssertionError, match="differ"):
+        for seed in range(10):
+            run_schedule(world, seed, Counter(), flip)
+
+
+def test_sums_that_depend_on_the_batch_are_seen() -> None:
+    world = World("tiny-llama", kernels="ref")
+    with pytest.raises(AssertionError, match="differ"):
+        for seed in range(60):
+            run_schedule(world, seed, Counter())
