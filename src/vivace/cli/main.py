@@ -23,6 +23,8 @@ from vivace.cli.serve import serve
 from vivace.cli.tokenize import tokenize
 from vivace.errors import VivaceError
 
+# Usage errors are what BadParameter is derived from; typer exports no name for them.
+_FOR_TYPER = (typer.Exit, typer.Abort, typer.BadParameter.__mro__[1], BrokenPipeError)
 VERBS = (run, embed, serve, pull, models, tokenize, info)
 
 
@@ -34,17 +36,11 @@ class Verbs(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
-        except BrokenPipeError:
-            raise  # the reader of our output has gone, such as `head`: the frame around us ends quietly
-        except VivaceError as error:
-            if ctx.params["debug"]:
+        except Exception as error:
+            # A reader of our output that has gone, such as `head`, is typer's to end quietly, as usage errors are.
+            if isinstance(error, _FOR_TYPER) or ctx.params["debug"]:
                 raise
-            show_error(error.message, error.hint)
-            raise typer.Exit(1) from error
-        except OSError as error:
-            if ctx.params["debug"]:
-                raise
-            show_error(str(error), "check the path and its permissions")
+            show_error(*_explain(error))
             raise typer.Exit(1) from error
 
 
@@ -89,3 +85,12 @@ def show_error(message: str, hint: str) -> None:
     console.print(Text(f"error: {message}", style="red"))
     if hint:
         console.print(Text(f"hint: {hint}"))
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    """Message and hint of any error."""
+    if isinstance(error, VivaceError):
+        return error.message, error.hint
+    if isinstance(error, OSError):
+        return str(error), "check the path and its permissions"
+    return f"{type(error).__name__}: {error}", "a fault of Vivace: report it with the output of `vivace --debug ...`"
