@@ -63,7 +63,8 @@ class RopeConfig:
             raise UnsupportedModel(f"rotary scaling '{self.rope_type}' is not known", hint=hint)
         least = 4 if self.rope_type == "dynamic" else 2  # its exponent is dim / (dim - 2)
         if self.dim < least or self.dim % 2:
-            raise UnsupportedModel(f"rotary embeddings need an even number of dimensions, {least} or more, not {self.dim}")
+            expected = f"an even number of dimensions, {least} or more"
+            raise UnsupportedModel(f"rotary embeddings need {expected}, not {self.dim}")
         for name in KINDS[self.rope_type].needed:
             if getattr(self, name) is None:
                 raise UnsupportedModel(f"rotary scaling '{self.rope_type}' needs '{name}', which is not given")
