@@ -1,4 +1,4 @@
-"""Exclude the ids that would end the answer until it has a number of tokens.
+"""Exclude the ids that would end the answer until it has m tokens: l_e = -infinity for every end id e while n < m.
 
 Origin: minimum length of machine translation decoders. Cost: a few writes per step until the number is reached. Use it
 when an empty or very short answer is useless; the model may ramble. The null value is 0.
