@@ -25,6 +25,9 @@ class JobState(enum.Enum):
 class Group:
     """Jobs that are admitted, preempted and cancelled together; the jobs of a gang also step together.
 
+    Stepping together means: a gang has one step out at a time, and its members' gaps close in the same step, so that
+    the outcomes that may raise goals always come together.
+
     A job that is added alone gets a group of its own. `members` are those that have not ended. If a job of a gang
     fails, the gang fails; other groups go on without it.
     """

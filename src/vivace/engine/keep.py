@@ -60,10 +60,6 @@ class Keeper(ABC):
         return
 
     @abstractmethod
-    def reach(self, table: array[int], start: int) -> int:
-        """The highest `stop` that `grow` could serve from the pages free now; `start` or less if none."""
-
-    @abstractmethod
     def can_resume(self, table: array[int], start: int, stop: int, at: int) -> bool:
         """Whether a job that was granted start .. stop can go on from unit `at` with the pages it holds."""
 
@@ -132,12 +128,6 @@ class KeepUnits(Keeper):
                 copies.append(PageCopy(self.name, source, table[index]))
         for _ in range(-(-stop // size) - len(table)):
             table.append(self.pool.take())
-
-    def reach(self, table: array[int], start: int) -> int:
-        free = self.pool.free_count
-        if start % self.size and self.pool.refs[table[start // self.size]] > 1:
-            free -= 1
-        return (len(table) + free) * self.size if free >= 0 else start
 
     def can_resume(self, table: array[int], start: int, stop: int, at: int) -> bool:
         if not self._slides:
@@ -208,9 +198,6 @@ class KeepCheckpoints(Keeper):
     def afford(self, table: array[int], stop: int) -> None:
         for _ in range(2 + stop // self.span - len(table)):
             table.append(self.pool.take() if self.pool.free_count else 0)
-
-    def reach(self, table: array[int], start: int) -> int:
-        return start if self.need(table, start, start + 1) > self.pool.free_count else 1 << 62
 
     def can_resume(self, table: array[int], start: int, stop: int, at: int) -> bool:
         if at in (0, start, stop):
@@ -290,9 +277,6 @@ class KeepWhole(Keeper):
         if self.need(table, start, stop):
             self.free(table)  # shared and about to be written anew
             table.append(self.pool.take())
-
-    def reach(self, table: array[int], start: int) -> int:
-        return start if self.need(table, start, start + 1) > self.pool.free_count else 1 << 62
 
     def can_resume(self, table: array[int], start: int, stop: int, at: int) -> bool:
         return True

@@ -64,9 +64,13 @@ class LaneState:
                 break
             if crew[0].state is JobState.RUNNING:  # else a better one has just taken its pages
                 self._grant(draft, crew)
-        if not draft.has_preempted or not self.running:
-            self._admit(draft)  # else those that have just made room would come straight back
-        return draft
+        while True:
+            if not draft.has_preempted or not self.running:
+                self._admit(draft)  # else those that have just made room would come straight back
+            if draft.spans or not self.running or any(job.in_flight for job in self.running.values()):
+                return draft
+            if not self._restart():
+                return draft
 
     def _ready(self) -> list[list[Job]]:
         """Who wants a span: single jobs, and gangs as one. Those that went without longest come first, then the higher
@@ -85,7 +89,7 @@ class LaneState:
                 gangs.add(group.id)
                 crew = [member for member in group.members if member.gap > 0]
                 cost = sum(member.gap * member.unit_cost for member in crew)
-                key = (min(member.granted for member in crew), -max(m.priority for m in crew), cost, job.id)
+                key = (max(member.granted for member in crew), -max(m.priority for m in crew), cost, job.id)
                 crews.append((key, crew))
         crews.sort(key=_first)
         return [crew for _, crew in crews]
@@ -94,10 +98,16 @@ class LaneState:
         return draft.cost >= self.config.step_budget or len(draft.spans) >= self.config.max_jobs
 
     def _grant(self, draft: Draft, crew: list[Job]) -> bool:
-        """Add spans for all jobs of the crew to the step, if budget and pages allow; return whether they did."""
-        stretches = self._stretches(draft, crew)
+        """Add spans for the crew to the step, if budget and pages allow; return whether they did."""
+        left = self.config.step_budget - draft.cost
+        units = min(self.config.job_budget, left) // sum(job.unit_cost for job in crew)
+        if units < 1 or len(draft.spans) + len(crew) > self.config.max_jobs:
+            if draft.spans:
+                return False  # what costs more than a whole budget gets a step of its own
+            units = max(units, 1)
+        stretches = self._stretches(draft, crew, units)
         if stretches:
-            stretches = self._secure(draft, stretches)
+            stretches = self._secure(draft, crew, stretches)
         if not stretches:
             return False
         draft.copies.update(self.pages.grow(stretches))
@@ -108,49 +118,51 @@ class LaneState:
             job.granted = draft.step
         return True
 
-    def _stretches(self, draft: Draft, crew: list[Job]) -> list[Stretch]:
-        """What the crew gets of the budget that is left; what costs more than a whole budget gets an empty step."""
-        left = self.config.step_budget - draft.cost
-        units = min(self.config.job_budget, left) // sum(job.unit_cost for job in crew)
-        if units < 1 or len(draft.spans) + len(crew) > self.config.max_jobs:
-            if draft.spans:
-                return []
-            units = max(units, 1)
-        stretches = [(job, job.done, job.done + cut_span(job, units)) for job in crew]
-        if draft.spans and sum((stop - start) * job.unit_cost for job, start, stop in stretches) > left:
+    def _stretches(self, draft: Draft, crew: list[Job], units: int) -> list[Stretch]:
+        """The crew's next spans of at most `units` units each; none if a block makes them too long for this step."""
+        counts = [cut_span(job, units) for job in crew]
+        if len(crew) > 1:
+            counts = _level(crew, counts, units)
+        cost = sum(count * job.unit_cost for job, count in zip(crew, counts, strict=True))
+        if draft.spans and cost > self.config.step_budget - draft.cost:
             return []
-        return stretches
+        return [(job, job.done, job.done + count) for job, count in zip(crew, counts, strict=True) if count]
 
     # ---- finding pages
 
-    def _secure(self, draft: Draft, stretches: list[Stretch]) -> list[Stretch]:
-        """See that there are pages for these units: from the free ones, then the prefix tree, then by a shorter span,
-        then from jobs of lower rank. Returns what can be granted, nothing if the crew must do without in this step."""
-        if self._make_room(stretches):
-            return stretches
-        job = stretches[0][0]
-        if len(stretches) == 1:
-            count = cut_span(job, self.pages.reach(job) - job.done)
-            shorter = [(job, job.done, job.done + count)]
-            if count and self._make_room(shorter):
-                return shorter
-        at_rest = [other for other in self.running.values() if not other.in_flight]
-        if self.pages.spare(at_rest) and self._make_room(stretches):
-            return stretches
-        group = job.group
+    def _secure(self, draft: Draft, crew: list[Job], stretches: list[Stretch]) -> list[Stretch]:
+        """See that there are pages for these units, or for fewer: from the free ones, then the prefix tree, then from
+        what only saves work, then from groups of lower rank. Returns what can be granted, or nothing."""
+        found = self._fit(draft, crew, stretches)
+        if found:
+            return found
+        if self.pages.spare([job for job in self.running.values() if not job.in_flight]):
+            found = self._fit(draft, crew, stretches)
+        group = crew[0].group
         assert group is not None
-        while (victim := self._victim(group)) is not None:
+        while not found and (victim := self._victim(group)) is not None:
             self.preempt(victim)
             draft.has_preempted = True
-            if self._make_room(stretches):
-                return stretches
-        if all(other.group is group and not other.in_flight for other in self.running.values()):
-            self._restart(group)
+            found = self._fit(draft, crew, stretches)
+        return found
+
+    def _fit(self, draft: Draft, crew: list[Job], stretches: list[Stretch]) -> list[Stretch]:
+        """These spans, or shorter ones, if there are pages for them without taking any from a job that runs."""
+        if self._make_room(stretches):
+            return stretches
+        units = max(stop - start for _, start, stop in stretches)
+        while units > 1:
+            units //= 2
+            shorter = self._stretches(draft, crew, units)
+            if shorter and self._make_room(shorter):
+                return shorter
         return []
 
     def _make_room(self, stretches: list[Stretch]) -> bool:
         short = self.pages.shortage(stretches)
         if short and self.tree is not None:
+            if any(missing > keeper.pool.idle_count for keeper, missing in short):
+                return False  # evicting would not help
             for keeper, missing in short:
                 self.tree.evict(keeper, missing, stretches[0][0].id)
             short = self.pages.shortage(stretches)
@@ -166,15 +178,20 @@ class LaneState:
                 worst, worst_rank = other, group_rank(other)
         return worst
 
-    def _restart(self, group: Group) -> None:
+    def _restart(self) -> bool:
         """The only group that runs lacks pages: what it holds twice (forks, pages that the tree shares) is in its way.
-        Start it again through the prefix tree, unless that was done before and no member has got further since."""
+        Let it start again through the prefix tree. False if that was done before and no member has got further.
+        """
+        group = next(iter(self.running.values())).group
+        assert group is not None and len(group.members) == len(self.running), "the best job must have taken all pages"
         if all(member.stalled >= member.done for member in group.members):
             self.stuck.append(group)
-            return
+            return False
         for member in group.members:
             member.stalled = max(member.stalled, member.done)
+        self.stats.restarts += 1
         self.preempt(group)
+        return True
 
     def preempt(self, group: Group) -> None:
         """Take all pages from a running group at rest and let it wait again."""
@@ -192,7 +209,7 @@ class LaneState:
     # ---- admission
 
     def _admit(self, draft: Draft) -> None:
-        while not self._is_full(draft) and not self.stuck:
+        while not self._is_full(draft):
             group = self.queue.peek()
             if group is None:
                 return
@@ -200,6 +217,7 @@ class LaneState:
                 victim = self._victim(group)
                 if victim is None or group_rank(victim)[0] <= group_rank(group)[0]:
                     return  # only a higher priority displaces a job that runs
+                self.stats.displacements += 1
                 self.preempt(victim)
                 continue
             self.queue.pop()
@@ -320,6 +338,15 @@ class LaneState:
             del self.running[job.id]
             group.members.remove(job)
         job.state = JobState.FINISHED
+
+
+def _level(crew: list[Job], counts: list[int], units: int) -> list[int]:
+    """A gang closes its gaps in the same step: until all can, each member keeps a unit back, or sits this step out."""
+    if all(count == job.gap for job, count in zip(crew, counts, strict=True)):
+        return counts
+    held_back = [cut_span(job, min(units, job.gap - 1)) for job in crew]
+    held_back = [0 if count >= job.gap else count for job, count in zip(crew, held_back, strict=True)]
+    return held_back if any(held_back) else [job.gap for job in crew]
 
 
 def _first(entry: tuple[tuple[int, int, int, int], list[Job]]) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import monotonic, perf_counter_ns
 from types import TracebackType
@@ -37,6 +37,7 @@ class Loop:
     """Drives one scheduler over the lanes of some pipelines.
 
     max_in_flight   steps that may be out at once: with 2 the next step is planned while one computes
+    after_events    called when all sinks of a step have been: whoever sends events elsewhere sends them together
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class Loop:
         policy: Policy | None = None,
         *,
         max_in_flight: int = 1,
+        after_events: Callable[[], None] | None = None,
     ) -> None:
         assert max_in_flight >= 1
         self.pipelines = {pipeline.lane.name: pipeline for pipeline in pipelines}
         lanes = [pipeline.lane for pipeline in self.pipelines.values()]
         self.scheduler = Scheduler(lanes, config, policy, self._fallback)
         self.max_in_flight = max_in_flight
+        self._after_events = after_events
         self._wakeup = threading.Condition()  # guards the scheduler and the two flags below
         self._is_closing = False
         self._error: EngineDied | None = None
@@ -212,6 +215,8 @@ class Loop:
                 self.cancel(job.id)
             if event.finished is not None or event.error is not None:
                 self._release(job)
+        if events and self._after_events is not None:
+            self._after_events()
 
     def _release(self, job: Job) -> None:
         try:

@@ -74,10 +74,6 @@ class LanePages:
                 short.append((keeper, need - keeper.pool.free_count))
         return short
 
-    def reach(self, job: Job) -> int:
-        """The highest unit that the job could be granted up to with the pages that are free now."""
-        return min((keeper.reach(job.tables[keeper.name], job.done) for keeper in self.keepers), default=job.goal)
-
     def grow(self, stretches: Sequence[Stretch]) -> dict[int, list[PageCopy]]:
         """Make the tables ready for writing these units, for which there was no `shortage`.
 

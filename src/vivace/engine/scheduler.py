@@ -163,8 +163,9 @@ class Scheduler:
         """A step raised: nothing of it counts. Its halves are run again until the job at fault is alone and fails."""
         flight = self._flights.pop(batch.step)
         self.stats.failed_steps += 1
+        was_alone = len(_crews(flight.spans)) == 1
         crews = _crews(self._without_cancelled(flight).spans)
-        if len(crews) == 1:
+        if crews and was_alone:
             for span in crews[0]:
                 self._drop_copies(flight, span.job)
                 span.job.in_flight = False
@@ -173,10 +174,11 @@ class Scheduler:
             for span in crews[0]:
                 if span.job.state is not JobState.FINISHED:
                     self._fail(span.job, failed)
-        elif crews:
+        else:
             half = len(crews) // 2
             for part in (crews[:half], crews[half:]):
-                self._again.append(flight.part([span for crew in part for span in crew]))
+                if part:
+                    self._again.append(flight.part([span for crew in part for span in crew]))
         return self.flush()
 
     def flush(self) -> list[Event]:
@@ -262,8 +264,7 @@ class Scheduler:
         draft = lane.draft(self.step + 1)
         while lane.stuck:
             self._end_stuck(lane, lane.stuck.pop())
-            if not draft.spans:
-                draft = lane.draft(self.step + 1)
+            draft = lane.draft(self.step + 1)
         return draft
 
     def _send(self, flight: _Flight) -> Batch:

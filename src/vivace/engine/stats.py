@@ -45,6 +45,7 @@ class Stats:
     failed_steps             steps that raised; their parts are run again
     jobs_*                   jobs taken, and how they ended
     admissions, preemptions  jobs that got pages, and jobs that gave them back before their end
+    displacements, restarts  preempted groups: for a higher priority that waited, and to find room for themselves
     cached_units             units that admissions found in the prefix tree
     missed_units             units with known keys that they did not find
     cut_spans                spans that were shorter than the job's gap
@@ -65,6 +66,8 @@ class Stats:
     jobs_refused: int = 0
     admissions: int = 0
     preemptions: int = 0
+    displacements: int = 0
+    restarts: int = 0
     cached_units: int = 0
     missed_units: int = 0
     rollback_units: int = 0
