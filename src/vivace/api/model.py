@@ -51,13 +51,15 @@ class Model:
         """Continue a prompt, piece by piece. Closing the iterator ends the work."""
         return self._deltas(self._session(self.prompt_ids(prompt), options))
 
-    def chat(self, messages: Conversation, **options: Any) -> Completion:
-        """The assistant's next message."""
-        return self._collect([self._session(self.chat_ids(messages), options)])[0]
+    def chat(self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any) -> Completion:
+        """The assistant's next message. `template`: keywords of `chat_ids`, such as continue_final_message."""
+        return self._collect([self._session(self.chat_ids(messages, **(template or {})), options)])[0]
 
-    def chat_stream(self, messages: Conversation, **options: Any) -> Generator[Delta, None, None]:
+    def chat_stream(
+        self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any
+    ) -> Generator[Delta, None, None]:
         """The assistant's next message, piece by piece."""
-        return self._deltas(self._session(self.chat_ids(messages), options))
+        return self._deltas(self._session(self.chat_ids(messages, **(template or {})), options))
 
     @overload
     def embed(self, text: Prompt, **options: Any) -> Embedding: ...
@@ -84,13 +86,17 @@ class Model:
         """`stream` for event loops."""
         return self._adeltas(self._session(self.prompt_ids(prompt), options))
 
-    async def achat(self, messages: Conversation, **options: Any) -> Completion:
+    async def achat(
+        self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any
+    ) -> Completion:
         """`chat` for event loops."""
-        return (await self.acollect([self._session(self.chat_ids(messages), options)]))[0]
+        return (await self.acollect([self._session(self.chat_ids(messages, **(template or {})), options)]))[0]
 
-    def achat_stream(self, messages: Conversation, **options: Any) -> AsyncGenerator[Delta, None]:
+    def achat_stream(
+        self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any
+    ) -> AsyncGenerator[Delta, None]:
         """`chat_stream` for event loops."""
-        return self._adeltas(self._session(self.chat_ids(messages), options))
+        return self._adeltas(self._session(self.chat_ids(messages, **(template or {})), options))
 
     async def aembed(self, text: Any, **options: Any) -> Any:
         """`embed` for event loops."""
@@ -105,6 +111,8 @@ class Model:
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of a text. `parse_special`: text that spells control tokens becomes them."""
+        if add_special and self.info.kind == "embed":
+            return self.text.encode_whole(text)
         if add_special:
             return self.text.tokenizer.encode_prompt(text, parse_special=parse_special)
         return self.text.tokenizer.encode(text, parse_special=parse_special)
@@ -117,10 +125,26 @@ class Model:
         """Ids of a raw prompt; ids are taken as they are."""
         return self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
 
-    def chat_ids(self, messages: Conversation, **template: Any) -> list[int]:
-        """Ids of a conversation as the model's chat template writes it. Only the template makes control tokens."""
-        listed = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        return self.text.chat_ids(listed, **template)
+    def chat_ids(
+        self,
+        messages: Conversation,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Ids of a conversation as the model's chat template writes it. Only the template makes control tokens.
+
+        continue_final_message  the answer goes on with the last message instead of beginning a new one
+        variables               further names for the template, such as enable_thinking
+        """
+        self.need("generate")
+        return self.text.chat_ids(
+            [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages),
+            add_generation_prompt=add_generation_prompt and not continue_final_message,
+            continue_final_message=continue_final_message,
+            variables=variables,
+        )
 
     def sessions(self, prompt_ids: Sequence[int], options: Options, *, count: int = 1) -> list[Session]:
         """Sessions of `count` answers to one prompt, seeded seed, seed + 1, ... Raises for what the model cannot do."""

@@ -11,6 +11,7 @@ from vivace.api.info import ModelInfo
 from vivace.api.options import check_ids
 from vivace.errors import ContextLengthExceeded, InvalidRequest, ModelError, UnknownName, nearest
 from vivace.media.text import load_tokenizer
+from vivace.media.text.chat import ChatTemplate, encode_chat, load_chat_template
 from vivace.media.text.tokenizer import Tokenizer
 from vivace.pipelines.requests import EmbedRequest
 from vivace.pipelines.sentence import SentenceConfig, read_sentence_config, shortened
@@ -23,7 +24,7 @@ class TextSide:
     """What turns text into requests for one model. Light: no weights are read for it."""
 
     tokenizer: Tokenizer
-    template: Any = None
+    template: ChatTemplate | None = None
     sentence: SentenceConfig = field(default_factory=SentenceConfig)
 
     def chat_ids(
@@ -34,18 +35,21 @@ class TextSide:
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Ids of a conversation. Raises InvalidRequest if there is no template or it refuses the conversation."""
+        """Ids of a conversation; only the template makes control tokens.
+
+        Raises InvalidRequest if there is no template or it refuses the conversation, ModelError if it runs wild.
+        """
         if self.template is None:
             raise InvalidRequest(
                 "this model has no chat template", field="messages", hint="use a raw completion, or a chat model"
             )
         segments = self.template.render(
             messages,
-            add_generation_prompt=add_generation_prompt and not continue_final_message,
+            add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            variables=variables or {},
+            variables=variables,
         )
-        return self.tokenizer.encode_segments(segments)
+        return encode_chat(self.tokenizer, segments)
 
     def embed_requests(
         self, info: ModelInfo, texts: Sequence[str | Sequence[int]], prompt_name: str | None, *, truncate: bool
@@ -58,7 +62,7 @@ class TextSide:
         found = []
         for index, text in enumerate(texts):
             is_text = isinstance(text, str)
-            ids = self._encode(prompt + text) if isinstance(text, str) else list(text)
+            ids = self.encode_whole(prompt + text) if isinstance(text, str) else list(text)
             check_ids(info, f"input.{index}", ids)
             if not ids:
                 raise InvalidRequest(f"input.{index} is empty", field="input", hint="give it some text")
@@ -70,7 +74,7 @@ class TextSide:
                         hint="shorten or split the text, or allow it to be cut with truncate",
                     )
                 ids = shortened(ids, info.context_length, self._suffix_length(ids))
-            skip = len(self._encode(prompt)) - 1 if is_text and prompt and not self.sentence.include_prompt else 0
+            skip = len(self.encode_whole(prompt)) - 1 if is_text and prompt and not self.sentence.include_prompt else 0
             found.append(EmbedRequest(ids=tuple(ids), skip=skip))
         return found
 
@@ -84,7 +88,7 @@ class TextSide:
             )
         return self.sentence.prompts[name]
 
-    def _encode(self, text: str) -> list[int]:
+    def encode_whole(self, text: str) -> list[int]:
         """Ids of a text as an encoder takes it, such as [CLS] text [SEP]."""
         text = text.lower() if self.sentence.lower_case else text
         encode = getattr(self.tokenizer, "encode_with_template", self.tokenizer.encode_prompt)
@@ -98,13 +102,15 @@ class TextSide:
 def load_text(path: Path) -> TextSide:
     """The text side of a model folder, a .gguf file or a llama2.c checkpoint. Raises ModelError."""
     if path.is_dir():
-        return TextSide(load_tokenizer(path), sentence=read_sentence_config(path))
+        tokenizer = load_tokenizer(path)
+        return TextSide(tokenizer, load_chat_template(path, tokenizer), read_sentence_config(path))
     if path.suffix == ".gguf":
         from vivace.weights.files import open_weights  # the metadata alone is read, but the module needs torch
 
         file = open_weights(path)
         try:
-            return TextSide(load_tokenizer(file.metadata))
+            tokenizer = load_tokenizer(file.metadata)
+            return TextSide(tokenizer, load_chat_template(file.metadata, tokenizer))
         finally:
             file.close()
     return TextSide(load_tokenizer(_llama2c_tokenizer(path)))

@@ -40,17 +40,16 @@ async def create_chat_completion(request: Request, routes: Routes) -> Response:
 
 
 def chat_ids(model: Model, messages: Sequence[ChatMessage], body: ChatRequest | None = None) -> list[int]:
-    """Token ids of a conversation."""
-    template = (
-        {}
-        if body is None
-        else {
-            "add_generation_prompt": body.add_generation_prompt if body.add_generation_prompt is not None else True,
-            "continue_final_message": bool(body.continue_final_message),
-            "variables": body.chat_template_kwargs or {},
-        }
+    """Token ids of a conversation, with the template settings of a body if there is one."""
+    plain = [_plain(index, message) for index, message in enumerate(messages)]
+    if body is None:
+        return model.chat_ids(plain)
+    return model.chat_ids(
+        plain,
+        add_generation_prompt=body.add_generation_prompt is not False,
+        continue_final_message=bool(body.continue_final_message),
+        variables=body.chat_template_kwargs,
     )
-    return model.chat_ids([_plain(index, message) for index, message in enumerate(messages)], **template)
 
 
 class _Answer:
