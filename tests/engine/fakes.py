@@ -2,15 +2,15 @@
 
 A unit's value is a hash of all units before it, its own key and the root. A step reads, through the block tables, all
 that a real model would read and compares it with what the job itself wrote or may share; so a page that was freed too
-early, given to two jobs, shared too far or not copied is found at the first read. Written pages hold poison until the step
-comes back.
+early, given to two jobs, shared too far or not copied is found at the first read. Written pages hold poison until the
+step comes back.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 from zlib import crc32
@@ -54,7 +54,7 @@ class Greedy:
         self.draft: list[int] = []
         self.guilty: tuple[int, str] | None = None
         self.extend(tokens)
-        self.prompt = len(tokens)
+        self.born = len(tokens)  # tokens that it starts with
 
     def extend(self, tokens: Sequence[int]) -> None:
         value = self.values[-1] if self.values else crc32(self.root) & 0x7FFFFFFF
@@ -128,6 +128,27 @@ class Drafted(Greedy):
     """Speculation: the same tokens as greedy, some steps at once, rejected drafts rolled back."""
 
     drafts = 3
+
+
+class Sampled(Greedy):
+    """Parallel samples: once the prompt is done, others branch off with another first token, in the group or alone."""
+
+    def __init__(self, root: bytes, tokens: list[int], want: int, others: int, grouped: bool) -> None:
+        super().__init__(root, tokens, want)
+        self.others = others if len(tokens) + 1 < want else 0
+        self.grouped = grouped
+
+    def branches(self) -> list[list[int]]:
+        """The tokens that the others begin with; called when the prompt is done, and only once."""
+        *prompt, first = self.tokens[: self.born + 1]
+        count, self.others = self.others, 0
+        return [[*prompt, (first + number) % VOCABULARY] for number in range(1, count + 1)]
+
+    def all_alone(self) -> list[list[int]]:
+        """The tokens of all samples; called before it starts."""
+        first = next_key(self.values[-1])
+        begins = [[*self.tokens, (first + number) % VOCABULARY] for number in range(1, self.others + 1)]
+        return [self.alone(), *(Greedy(self.root, begin, self.want).alone() for begin in begins)]
 
 
 class Windowed(Greedy):
@@ -257,11 +278,10 @@ class Memory:
 
     def __post_init__(self) -> None:
         counts = self.lane.pages or {}
-        self.pages = {
-            group.name: [[POISON] * (1 if group.keep in (Keep.CHECKPOINT, Keep.WHOLE) else group.page_size)
-                         for _ in range(counts[group.name] + 1)]
-            for group in self.lane.groups
-        }
+        self.pages = {}
+        for group in self.lane.groups:
+            units = 1 if group.keep in (Keep.CHECKPOINT, Keep.WHOLE) else group.page_size
+            self.pages[group.name] = [[POISON] * units for _ in range(counts[group.name] + 1)]
 
 
 class FakePipeline:
@@ -339,9 +359,9 @@ class FakePipeline:
         job, start, stop = span.job, span.start, span.start + span.count
         if not self.lane.groups:
             return
-        payload = job.payload
-        values = [POISON] * span.count if poison else (
-            payload.span_values(start, stop) if isinstance(payload, Greedy) else [])
+        values = [POISON] * span.count
+        if not poison and isinstance(job.payload, Greedy):
+            values = job.payload.span_values(start, stop)
         for group in self.lane.groups:
             table, pages = job.tables[group.name], self.memory.pages[group.name]
             if group.keep is Keep.CHECKPOINT:
@@ -373,12 +393,26 @@ class FakePipeline:
             if group.gang:
                 gangs.setdefault(group.id, []).append(span)
             else:
-                answers[span.job.id] = span.job.payload.step(span.job, span.start, span.start + span.count)
+                answers[span.job.id] = self._step_alone(span)
         for spans in gangs.values():
             group = spans[0].job.group
             assert group is not None
             answers.update(self._step_gang(group, spans))
         return [self._spoil(span, answers[span.job.id]) for span in batch.spans]
+
+    def _step_alone(self, span: Span) -> Outcome:
+        job, stop = span.job, span.start + span.count
+        outcome: Outcome = job.payload.step(job, span.start, stop)
+        if isinstance(job.payload, Sampled) and len(job.payload.tokens) > job.payload.born:
+            group = job.group if job.payload.grouped else None
+            children = [self._child(job, Greedy(job.root, t, job.payload.want), group) for t in job.payload.branches()]
+            outcome = replace(outcome, forks=tuple(Fork(child, stop) for child in children))
+        return outcome
+
+    def _child(self, job: Job, payload: Greedy, group: Group | None) -> Job:
+        self._next_id += 1
+        options = {"limit": job.limit, "unit_cost": job.unit_cost, "priority": job.priority, "group": group}
+        return fake_job(self._next_id, job.lane, payload, **options)
 
     def _spoil(self, span: Span, outcome: Outcome) -> Outcome:
         guilty = span.job.payload.guilty
@@ -416,10 +450,7 @@ class FakePipeline:
         forks: tuple[Fork, ...] = ()
         if choice.fork_back is not None and len(beam.tokens) + 1 < beam.want:
             other = Beam(beam.root, [*beam.tokens, (token + 1) % VOCABULARY], beam.want)
-            self._next_id += 1
-            child = Job(self._next_id, job.lane, len(other.tokens), job.limit, job.unit_cost, job.priority,
-                        root=job.root, keys=bytearray(other.tokens), group=job.group, payload=other)
-            forks = (Fork(child, max(0, stop - choice.fork_back)),)
+            forks = (Fork(self._child(job, other, job.group), max(0, stop - choice.fork_back)),)
         beam.extend([token])
         length = len(beam.tokens)
         return Outcome(length, keys=bytes([token]), forks=forks, finished="length" if length >= beam.want else None)
