@@ -40,7 +40,7 @@ def load_decoder(path: Path) -> Any:
     """The transformers model of a GGUF file, its weights dequantized to float32 by the gguf package."""
     from transformers import AutoModelForCausalLM  # here, since this import alone takes seconds
 
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(io.StringIO()):  # progress bars
         model = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
     return model.eval()
 
@@ -58,8 +58,8 @@ def greedy(model: Any, ids: Sequence[int], count: int, stop: Sequence[int]) -> l
     step, cache = torch.tensor([list(ids)]), None
     with torch.no_grad():
         while len(found) < count and not (found and found[-1][0] in stop):
-            result = model(input_ids=step, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            result = model(input_ids=step, cache=cache, use_cache=True, logits_to_keep=1)
             best = result.logits[0, -1].topk(2)
             found.append((int(best.indices[0]), float(best.values[0] - best.values[1])))
-            step, cache = torch.tensor([[found[-1][0]]]), result.past_key_values
+            step, cache = torch.tensor([[found[-1][0]]]), result.cache
     return found

@@ -18,7 +18,7 @@ SCRIPTS = (
     "The quick brown fox jumps over the lazy dog.", "Der schnelle braune Fuchs springt über den faulen Hund.",
     "素早い茶色の狐がのろまな犬を飛び越える。", "敏捷的棕色狐狸跳过了懒狗。", "Быстрая коричневая лиса прыгает.",
     "الثعلب البني السريع يقفز فوق الكلب الكسول", "तेज़ भूरी लोमड़ी आलसी कुत्ते पर कूदती है।", "빠른 갈색 여우가 게으른 개를 뛰어넘는다.",
-    "🙂🚀 emoji and ZWJ 👩‍🚀", "x", "1234567890 ١٢٣٤", "tabs\tand\nnewlines   and  spaces", "[CLS] not a token [SEP]",
+    "🙂🚀 emoji and ZWJ 👩‍🚀", "x", "1234567890 ١٢٣٤", "tabs\tand\nnewlines   and  spaces",
 )  # fmt: skip
 Matrix = NDArray[np.float32]
 

@@ -15,7 +15,7 @@ def main() -> None:
         folder = data_folder() / "models"
         published = (folder / "stories260K_greedy200.txt").read_text().rstrip("\n")
         with load(str(folder / "stories260K.bin"), config=EngineConfig(kernels="ref")) as model:
-            answer = model.generate([model.tokenizer.bos_id], max_tokens=COUNT, temperature=0.0)
+            answer = model.generate([model.text.tokenizer.bos_id], max_tokens=COUNT, temperature=0.0)
         text = answer.text.strip()
         proof.say(f"  {text[:72]!r} ...")
         proof.demand(len(answer.ids) == COUNT, f"{len(answer.ids)} tokens")

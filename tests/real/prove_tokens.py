@@ -20,14 +20,14 @@ TIE_MARGIN = 1e-4
 
 def compare(model: Model, peer: Any, prompt: Sequence[int], count: int) -> tuple[int, int, int]:
     """(equal tokens, ties, tokens) of one prompt; an answer that ends early counts with its end token."""
-    expected = greedy(peer, prompt, count, tuple(model.tokenizer.eos_ids))
+    expected = greedy(peer, prompt, count, tuple(model.text.tokenizer.eos_ids))
     ids = [token for token, _ in expected]
     equal, ties, place = 0, 0, 0
     while place < len(ids):
         answer = model.generate([*prompt, *ids[:place]], max_tokens=len(ids) - place, temperature=0.0)
         ours = list(answer.ids)
         if len(ours) < len(ids) - place:
-            ours.append(ids[-1] if ids[-1] in model.tokenizer.eos_ids and answer.finish_reason == "stop" else -1)
+            ours.append(ids[-1] if ids[-1] in model.text.tokenizer.eos_ids and answer.finish_reason == "stop" else -1)
         same = next((i for i, (a, b) in enumerate(zip(ours, ids[place:], strict=False)) if a != b), len(ids) - place)
         equal += same
         place += same
