@@ -39,7 +39,9 @@ class Proof:
     def __enter__(self) -> Proof:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             return
         self.say(f"{'FAILED' if self._failed else 'all claims hold'} ({time.perf_counter() - self._start:.1f} s)")
@@ -63,7 +65,9 @@ def machine() -> str:
     """CPU model, cores, memory, Python and torch: what a reader needs to compare numbers."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    model = next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
     cores = sum(line.startswith("processor") for line in lines) or 1
     return f"{model}, {cores} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
 

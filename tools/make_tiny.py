@@ -34,7 +34,9 @@ CAPITALS = {
     "France": "Paris", "Italy": "Rome", "Japan": "Tokyo", "Egypt": "Cairo", "Peru": "Lima", "Norway": "Oslo",
     "Spain": "Madrid", "Kenya": "Nairobi", "Cuba": "Havana", "Greece": "Athens",
 }  # fmt: skip
-NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
+NUMBERS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
+)
 ACCENTS = ["The café is open: naïve, über, señor.", "Привет, мир!", "你好，世界。", "🙂🚀 done."]
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -106,7 +108,9 @@ def make_model(architecture: str) -> torch.nn.Module:
         return LlamaForCausalLM(LlamaConfig(num_hidden_layers=4, **shared))
     layer_types = ["sliding_attention", "sliding_attention", "full_attention"] * 2
     return Gemma3ForCausalLM(
-        Gemma3TextConfig(num_hidden_layers=6, layer_types=layer_types, sliding_window=24, query_pre_attn_scalar=16, **shared)
+        Gemma3TextConfig(
+            num_hidden_layers=6, layer_types=layer_types, sliding_window=24, query_pre_attn_scalar=16, **shared
+        )
     )
 
 

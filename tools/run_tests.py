@@ -15,31 +15,34 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("smollm2", "gemma3-270m", "minilm")
+REAL_PROOFS = ("stories", "embeddings", "perplexity", "tokens")
 
 
 @dataclass(frozen=True)
 class Group:
-    """A named part of the suite: its paths, and the seconds it should stay within."""
+    """A named part of the suite: its folders, the proofs it runs at their small size, the seconds it should stay within."""
 
     name: str
     paths: tuple[str, ...]
+    proofs: tuple[str, ...]
     budget_seconds: int
 
 
 GROUPS = (
-    Group("kernels", ("tests/kernels",), 120),
-    Group("identities", ("tests/identities",), 120),
-    Group("oracle", ("tests/oracle",), 240),
-    Group("serve", ("tests/serve",), 120),
-    Group("real", ("tests/real",), 120),
+    Group("kernels", ("tests/kernels",), (), 120),
+    Group("identities", ("tests/identities",), ("tests.identities.prove_identities",), 120),
+    Group("oracle", ("tests/oracle",), (), 240),
+    Group("serve", ("tests/serve",), ("tests.serve.prove_clients", "tests.serve.prove_soak"), 120),
+    Group("real", ("tests/real",), tuple(f"tests.real.prove_{name}" for name in REAL_PROOFS), 120),
 )
+REST_PROOFS = ("tests.engine.prove_scheduler", "tests.architecture.prove_size", "tests.architecture.prove_readme")
 
 
 def rest() -> Group:
     """Everything below tests/ that no other group names."""
     taken = {path for group in GROUPS for path in group.paths}
     found = [f"tests/{path.name}" for path in sorted((ROOT / "tests").iterdir()) if _holds_tests(path)]
-    return Group("rest", tuple(path for path in found if path not in taken), 120)
+    return Group("rest", tuple(path for path in found if path not in taken), REST_PROOFS, 120)
 
 
 def run(words: list[str]) -> tuple[int, float]:
@@ -49,20 +52,28 @@ def run(words: list[str]) -> tuple[int, float]:
     return code, time.perf_counter() - start
 
 
+def run_group(group: Group) -> tuple[int, float]:
+    """(number of failed parts, seconds) of a group's tests and proofs."""
+    commands = [[sys.executable, "-m", "pytest", "-q", "--durations=3", *group.paths]]
+    commands += [[sys.executable, "-m", proof, "--size", "small"] for proof in group.proofs]
+    results = [run(words) for words in commands]
+    return sum(code != 0 for code, _ in results), sum(seconds for _, seconds in results)
+
+
 def main() -> int:
     print("== real weights", flush=True)
     code, seconds = run([sys.executable, "-m", "vivace", "pull", *MODELS])
-    rows = [("pull", code, seconds, 120)]
     if code:
         print("weights could not be pulled: tests that need them skip and say so", flush=True)
+    rows = []
     for group in (*GROUPS, rest()):
         print(f"== {group.name}", flush=True)
-        code, seconds = run([sys.executable, "-m", "pytest", "-q", "-rs", "--durations=3", *group.paths])
-        rows.append((group.name, code, seconds, group.budget_seconds))
-    print(f"\n{'group':<12} {'result':<8} {'seconds':>8} {'budget':>7}")
-    for name, code, seconds, budget in rows:
-        print(f"{name:<12} {'ok' if code == 0 else 'FAILED':<8} {seconds:>8.1f} {budget:>7}")
-    return int(any(code for name, code, _, _ in rows if name != "pull"))
+        rows.append((group, *run_group(group)))
+    print(f"\n{'group':<12} {'result':<9} {'seconds':>8} {'budget':>7}\n{'pull':<22} {seconds:>8.1f}")
+    for group, failed, seconds in rows:
+        result = f"{failed} FAILED" if failed else "ok"
+        print(f"{group.name:<12} {result:<9} {seconds:>8.1f} {group.budget_seconds:>7}")
+    return int(any(failed for _, failed, _ in rows))
 
 
 def _holds_tests(path: Path) -> bool:

@@ -18,10 +18,17 @@ def code_lines(path: Path) -> int:
     lines: set[int] = set()
     previous = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        is_docstring = token.type == tokenize.STRING and previous in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        is_docstring = token.type == tokenize.STRING and previous in (
+            tokenize.NEWLINE,
+            tokenize.INDENT,
+            tokenize.DEDENT,
+        )
         if token.type in (tokenize.COMMENT, tokenize.NL):
             continue
-        if token.type not in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER) and not is_docstring:
+        if (
+            token.type not in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+            and not is_docstring
+        ):
             lines.update(range(token.start[0], token.end[0] + 1))
         previous = token.type
     return len(lines)
@@ -29,7 +36,9 @@ def code_lines(path: Path) -> int:
 
 def table() -> list[tuple[str, int, int, str]]:
     """Rows of (folder, files, code lines, longest file with its lines)."""
-    folders = sorted(path for path in (ROOT / "src" / "vivace").iterdir() if path.is_dir() and path.name != "__pycache__")
+    folders = sorted(
+        path for path in (ROOT / "src" / "vivace").iterdir() if path.is_dir() and path.name != "__pycache__"
+    )
     rows = [_row("src/vivace (top)", sorted((ROOT / "src" / "vivace").glob("*.py")))]
     rows += [_row(str(folder.relative_to(ROOT)), _files(folder)) for folder in folders]
     rows += [_row(name, _files(ROOT / name)) for name in ("tests", "tools", "benchmarks", "examples")]

@@ -26,7 +26,9 @@ def _sources() -> list[Path]:
 
 
 def test_no_file_is_over_the_limit() -> None:
-    long = [f"{path.relative_to(ROOT)}: {n}" for path in _sources() if (n := path.read_text().count("\n")) > MAX_FILE_LINES]
+    long = [
+        f"{path.relative_to(ROOT)}: {n}" for path in _sources() if (n := path.read_text().count("\n")) > MAX_FILE_LINES
+    ]
     assert not long, long
 
 
@@ -44,7 +46,11 @@ def test_functions_are_short_and_take_few_arguments() -> None:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            arguments = [a.arg for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs if a.arg not in ("self", "cls")]
+            arguments = [
+                a.arg
+                for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                if a.arg not in ("self", "cls")
+            ]
             if lines > MAX_FUNCTION_LINES or (len(arguments) > MAX_ARGUMENTS and not _is_command(path, node)):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.name} has {lines} lines, {len(arguments)} arguments")
     assert not wrong, "\n".join(wrong)
@@ -62,7 +68,10 @@ def test_spine_and_techniques_keep_their_budgets() -> None:
 def test_no_open_marks_are_left() -> None:
     marks = "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"))
     found = subprocess.run(
-        ["git", "grep", "-nwE", marks, "--", "*.py", "*.cpp", "*.h", "Makefile"], cwd=ROOT, capture_output=True, text=True
+        ["git", "grep", "-nwE", marks, "--", "*.py", "*.cpp", "*.h", "Makefile"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert not found.stdout, found.stdout
 

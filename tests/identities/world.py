@@ -127,7 +127,11 @@ class World:
             ids = tuple(self.tokenizer.encode(text, parse_special=True))
             sampling: dict[str, dict[str, float]] = {}
             if index % 3:
-                sampling = {"temperature": {"value": 0.9}, "top_p": {"value": 0.95}, "repetition_penalty": {"value": 1.1}}
+                sampling = {
+                    "temperature": {"value": 0.9},
+                    "top_p": {"value": 0.95},
+                    "repetition_penalty": {"value": 1.1},
+                }
             requests.append(
                 GenerateRequest(
                     ids,
