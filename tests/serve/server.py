@@ -28,7 +28,7 @@ from vivace.config import EngineConfig, ServeConfig
 from vivace.serve.run import run
 
 settings = eval(sys.argv[1], {"__builtins__": {}})
-engine = EngineConfig(**{"threads": 1, "kv_bytes": 16 << 20, **settings.pop("engine", {})})
+engine = EngineConfig(**{"kernels": "ref", "threads": 1, "kv_bytes": 16 << 20, **settings.pop("engine", {})})
 run(sys.argv[2:], ServeConfig(**{"port": 0, **settings}, engine=engine))
 """
 

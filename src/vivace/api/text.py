@@ -84,7 +84,9 @@ class TextSide:
             return ""
         if name not in self.sentence.prompts:
             raise UnknownName(
-                f"unknown prompt '{name}'", field="prompt_name", hint=nearest(name, self.sentence.prompts)
+                f"prompt_name is '{name}', which this model does not have",
+                field="prompt_name",
+                hint=nearest(name, self.sentence.prompts),
             )
         return self.sentence.prompts[name]
 

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
 from vivace import __version__
 from vivace.errors import VivaceError
 from vivace.serve import openai_models, status
+from vivace.serve.docs_page import docs_page
 from vivace.serve.hub import Hub
 from vivace.serve.metrics import Metrics
 from vivace.serve.middleware import CLIENT_CLOSED, Gate
@@ -56,7 +58,7 @@ _ERRORS = {
 
 def make_app(hub: Hub) -> FastAPI:
     """The application around `hub`, with counters of its own."""
-    app = FastAPI(title="Vivace", version=__version__, redoc_url=None, openapi_url="/openapi.json", docs_url="/docs")
+    app = FastAPI(title="Vivace", version=__version__, redoc_url=None, openapi_url="/openapi.json", docs_url=None)
     metrics = Metrics()
     routes = Routes(hub, metrics)
     _add_gets(app, routes)
@@ -87,6 +89,10 @@ def _add_gets(app: FastAPI, routes: Routes) -> None:
     @app.get("/health/ready", tags=["status"], responses=_documented(503))
     async def ready() -> Response:
         return await status.ready(routes)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(docs_page(app.openapi()))
 
     @app.get("/metrics", tags=["status"])
     async def show_metrics() -> Response:
