@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.identities.world import World, run_schedule
+from tests.identities.world import World, run_schedule, run_schedules
 from vivace.pipelines.generate import GeneratePipeline
 
 ASSETS = ("tiny-llama", "tiny-gemma3")
@@ -38,12 +38,10 @@ def test_one_changed_bit_in_the_pages_is_seen(world: World) -> None:
         keys.view(torch.int32).bitwise_xor_(1)
 
     with pytest.raises(AssertionError, match="differ"):
-        for seed in range(10):
-            run_schedule(world, seed, Counter(), flip)
+        run_schedules(world, 10, flip)
 
 
 def test_sums_that_depend_on_the_batch_are_seen() -> None:
     world = World("tiny-llama", kernels="ref")
     with pytest.raises(AssertionError, match="differ"):
-        for seed in range(60):
-            run_schedule(world, seed, Counter())
+        run_schedules(world, 60)

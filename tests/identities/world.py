@@ -1,8 +1,8 @@
 """Seeded schedules on the tiny trained models: every request must come out as if it had been alone, bit for bit.
 
-A `World` is one model in `rows` operations and the results of its requests when each runs alone in a fresh engine with room
-for everything, no cache and no chunks. `run_schedule` sends the same requests through the real scheduler, pages, prefix
-tree and pipeline under a random configuration, with neighbours that are cancelled or fail.
+A `World` is one model in `rows` operations and the results of its requests when each runs alone in a fresh engine
+with room for everything, no cache and no chunks. `run_schedule` sends the same requests through the real scheduler,
+pages, prefix tree and pipeline under a random configuration, with neighbours that are cancelled or fail.
 """
 
 from __future__ import annotations
@@ -224,6 +224,12 @@ def run_schedule(
     for place, index in enumerate(chosen):
         _compare(results[place], world.alone[index], place in doomed, place in faulty, f"seed {seed} place {place}")
     seen["requests"] += len(chosen)
+
+
+def run_schedules(world: World, count: int, spoil: Callable[[GeneratePipeline], None] = lambda pipeline: None) -> None:
+    """Schedules 0 .. count."""
+    for seed in range(count):
+        run_schedule(world, seed, Counter(), spoil)
 
 
 def _pipeline_that_fits(
