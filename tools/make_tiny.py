@@ -25,18 +25,51 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-NAMES = "Ada Ben Cleo Dan Eva Finn Gus Hana Ivo Jun Kira Leo Mia Noor Otto Pia".split()
-ANIMALS = "cat dog fox owl bear frog mouse horse rabbit turtle".split()
-COLOURS = "red blue green yellow black white brown grey".split()
-PLACES = "garden forest river house village market school mountain".split()
-THINGS = "ball book cake drum hat kite lamp ring rope shoe".split()
+NAMES = [
+    "Ada",
+    "Ben",
+    "Cleo",
+    "Dan",
+    "Eva",
+    "Finn",
+    "Gus",
+    "Hana",
+    "Ivo",
+    "Jun",
+    "Kira",
+    "Leo",
+    "Mia",
+    "Noor",
+    "Otto",
+    "Pia",
+]
+ANIMALS = ["cat", "dog", "fox", "owl", "bear", "frog", "mouse", "horse", "rabbit", "turtle"]
+COLOURS = ["red", "blue", "green", "yellow", "black", "white", "brown", "grey"]
+PLACES = ["garden", "forest", "river", "house", "village", "market", "school", "mountain"]
+THINGS = ["ball", "book", "cake", "drum", "hat", "kite", "lamp", "ring", "rope", "shoe"]
 CAPITALS = {
     "France": "Paris", "Italy": "Rome", "Japan": "Tokyo", "Egypt": "Cairo", "Peru": "Lima", "Norway": "Oslo",
     "Spain": "Madrid", "Kenya": "Nairobi", "Cuba": "Havana", "Greece": "Athens",
 }  # fmt: skip
-NUMBERS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
-)
+NUMBERS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+]
 ACCENTS = ["The café is open: naïve, über, señor.", "Привет, мир!", "你好，世界。", "🙂🚀 done."]
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -52,7 +85,8 @@ def story(rng: random.Random) -> str:
     animal, colour, place, thing = (rng.choice(words) for words in (ANIMALS, COLOURS, PLACES, THINGS))
     return (
         f"{name} had a {colour} {animal}. The {animal} lived in the {place}. One day the {animal} found a {thing}. "
-        f"{name} asked {friend}: whose {thing} is this? {friend} said: it is mine. {name} gave the {thing} to {friend}. "
+        f"{name} asked {friend}: whose {thing} is this? {friend} said: it is mine. "
+        f"{name} gave the {thing} to {friend}. "
         f"The {colour} {animal} went back to the {place}. The end."
     )
 
@@ -99,10 +133,19 @@ def train_tokenizer(texts: list[str]) -> Tokenizer:
 
 
 def make_model(architecture: str) -> torch.nn.Module:
-    shared = dict(
-        vocab_size=VOCABULARY, hidden_size=64, intermediate_size=160, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=16, max_position_embeddings=1024, tie_word_embeddings=True, bos_token_id=0, eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
+    shared = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 1024,
+        "tie_word_embeddings": True,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
     torch.manual_seed(0)
     if architecture == "llama":
         return LlamaForCausalLM(LlamaConfig(num_hidden_layers=4, **shared))

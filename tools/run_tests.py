@@ -20,7 +20,7 @@ REAL_PROOFS = ("stories", "embeddings", "perplexity", "tokens")
 
 @dataclass(frozen=True)
 class Group:
-    """A named part of the suite: its folders, the proofs it runs at their small size, the seconds it should stay within."""
+    """A named part of the suite: its folders, the proofs it runs at the small size, and its budget."""
 
     name: str
     paths: tuple[str, ...]

@@ -7,6 +7,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+STATEMENT_STARTS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 SUFFIXES = {".py", ".cpp", ".h", ".cu", ".js"}
 
 
@@ -25,10 +26,7 @@ def code_lines(path: Path) -> int:
         )
         if token.type in (tokenize.COMMENT, tokenize.NL):
             continue
-        if (
-            token.type not in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-            and not is_docstring
-        ):
+        if token.type not in (*STATEMENT_STARTS, tokenize.ENDMARKER) and not is_docstring:
             lines.update(range(token.start[0], token.end[0] + 1))
         previous = token.type
     return len(lines)

@@ -16,7 +16,7 @@ SUFFIXES = {".py", ".cpp", ".h", ".cu", ".js"}
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_ARGUMENTS = 8
-SPINE = ("api.py", "config.py", "engine", "pipelines", "runtime")
+SPINE = ("api", "config.py", "engine", "pipelines", "runtime")
 SPINE_BUDGET = 4000
 TECHNIQUE_BUDGET = 300
 

@@ -53,7 +53,7 @@ def logits_of(model: Any, ids: Sequence[int]) -> Tensor:
 
 
 def greedy(model: Any, ids: Sequence[int], count: int, stop: Sequence[int]) -> list[tuple[int, float]]:
-    """`count` greedy tokens (fewer after one of `stop`, which is kept), each with the margin of the best over the second."""
+    """`count` greedy tokens (fewer after one of `stop`, which is kept), each with the best one's margin."""
     found: list[tuple[int, float]] = []
     step, cache = torch.tensor([list(ids)]), None
     with torch.no_grad():

@@ -15,11 +15,19 @@ from vivace.api import load
 from vivace.weights.catalog import resolve
 
 SCRIPTS = (
-    "The quick brown fox jumps over the lazy dog.", "Der schnelle braune Fuchs springt über den faulen Hund.",
-    "素早い茶色の狐がのろまな犬を飛び越える。", "敏捷的棕色狐狸跳过了懒狗。", "Быстрая коричневая лиса прыгает.",
-    "الثعلب البني السريع يقفز فوق الكلب الكسول", "तेज़ भूरी लोमड़ी आलसी कुत्ते पर कूदती है।", "빠른 갈색 여우가 게으른 개를 뛰어넘는다.",
-    "🙂🚀 emoji and ZWJ 👩‍🚀", "x", "1234567890 ١٢٣٤", "tabs\tand\nnewlines   and  spaces",
-)  # fmt: skip
+    "The quick brown fox jumps over the lazy dog.",
+    "Der schnelle braune Fuchs springt über den faulen Hund.",
+    "素早い茶色の狐がのろまな犬を飛び越える。",
+    "敏捷的棕色狐狸跳过了懒狗。",
+    "Быстрая коричневая лиса прыгает.",
+    "الثعلب البني السريع يقفز فوق الكلب الكسول",
+    "तेज़ भूरी लोमड़ी आलसी कुत्ते पर कूदती है।",
+    "빠른 갈색 여우가 게으른 개를 뛰어넘는다.",
+    "🙂🚀 emoji and ZWJ 👩‍🚀",
+    "x",
+    "1234567890 ١٢٣٤",
+    "tabs\tand\nnewlines   and  spaces",
+)
 Matrix = NDArray[np.float32]
 
 
@@ -66,7 +74,7 @@ def embed_in_batches(model, sentences: list[str]) -> Matrix:  # type: ignore[no-
 
 def check_sts(proof: Proof, model, peer, pairs: int | None) -> None:  # type: ignore[no-untyped-def]
     with (data_folder() / "evals" / "stsb-test.csv").open(newline="") as file:
-        rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][:pairs]
+        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:pairs]
     gold = [float(row[4]) for row in rows]
     left, right = [row[5] for row in rows], [row[6] for row in rows]
     scores = {}
