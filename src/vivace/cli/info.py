@@ -39,14 +39,35 @@ def info(
         report = facts(EngineConfig(**engine))
     if kernels:
         report = {"kernels": report["kernels"]}
-    elif not as_json and "kernels" in report:
-        report["kernels"] = _summary(report["kernels"])
+    if not as_json and "kernels" in report:
+        report["kernels"] = by_operation(report["kernels"]) if kernels else by_implementation(report["kernels"])
     typer.echo(json.dumps(report, indent=2) if as_json else as_text(report))
 
 
 def as_text(report: dict[str, Any]) -> str:
     """Sections with one line per entry, values in one column; tables have one line per row."""
     return "\n\n".join(f"{title}\n{_section(content)}" for title, content in report.items())
+
+
+def by_operation(kernels: dict[str, Any]) -> dict[str, Any]:
+    """The section with a line per operation."""
+    rows = {
+        op: f"{choice['implementation']:<24} {'invariant' if choice['invariant'] else 'depends on its batch'}"
+        for op, choice in kernels["operations"].items()
+    }
+    return {**_without_operations(kernels), **rows}
+
+
+def by_implementation(kernels: dict[str, Any]) -> dict[str, Any]:
+    """The section with a line per implementation: the operations that use it."""
+    rows: dict[str, list[str]] = {}
+    for op, choice in kernels["operations"].items():
+        rows.setdefault(choice["implementation"], []).append(op)
+    return {**_without_operations(kernels), **rows}
+
+
+def _without_operations(kernels: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in kernels.items() if key != "operations"}
 
 
 def _section(content: Any) -> str:
@@ -66,11 +87,3 @@ def _value(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_value(inner)}" for key, inner in value.items())
     return str(value)
-
-
-def _summary(table: dict[str, Any]) -> dict[str, Any]:
-    """Implementations with the operations that use them, instead of a line per operation."""
-    users: dict[str, list[str]] = {}
-    for op, choice in table["operations"].items():
-        users.setdefault(choice["implementation"], []).append(op)
-    return {**{key: value for key, value in table.items() if key != "operations"}, **users}
