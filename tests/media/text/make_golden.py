@@ -1,4 +1,4 @@
-"""Makes golden.json.gz: the ids that llama.cpp gives for corpus.py. Run it again only when the corpus or the kinds change.
+"""Makes golden.json.gz: the ids that llama.cpp gives for corpus.py. Run it again when the corpus or the kinds change.
 
     python -m tests.media.text.make_golden LLAMA_TOKENIZE name=FILE.gguf ...
 
@@ -76,7 +76,13 @@ def _train_bpe() -> dict[str, Any]:
     user_defined = ["<repo_name>", "\t\t", "你好"]
     types = [3] * len(_CONTROL) + [1] * (len(tokens) - len(_CONTROL)) + [4] * len(user_defined)
     merges = [" ".join(pair) for pair in model["merges"]]
-    return {"tokens": tokens + user_defined, "token_type": types, "merges": merges, "bos_token_id": 1, "eos_token_id": 2}
+    return {
+        "tokens": tokens + user_defined,
+        "token_type": types,
+        "merges": merges,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
 
 
 def _train_sentencepiece() -> dict[str, Any]:

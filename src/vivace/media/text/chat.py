@@ -128,7 +128,7 @@ def _compile(source: str) -> CodeType:
 
 
 def _render(code: CodeType, context: Mapping[str, Any], now: datetime | None) -> str:
-    environment = ChatEnvironment(Meter(), now)
+    environment = ChatEnvironment(Meter.for_data(*context.values()), now)
     template = jinja2.Template.from_code(environment, code, environment.make_globals(None))
     try:
         return template.render(context)
@@ -199,7 +199,9 @@ def _cut_after_final(text: str, final: str) -> str:
             hint="end with a message of the user and let the model begin a new answer",
         )
     # A template may write the message elsewhere too, so the mark is taken out there.
-    kept = join("", [char for char in text[:end] if marks_of(char) != bytes([CONTINUED])])
+    kept = text[:end]
+    if CONTINUED in marks[:end]:
+        kept = join("", [char for char in kept if marks_of(char) != bytes([CONTINUED])])
     return kept.rstrip() if is_trimmed else kept
 
 

@@ -127,11 +127,6 @@ def _make_vocabulary(backend: tokenizers.Tokenizer, files: HubFiles, before: lis
     special = [SpecialToken(i, t.content, t.lstrip, t.rstrip) for i, t in added.items() if t.special]
     bos_id, eos_id = id_of("bos_token"), id_of("eos_token")
     eos_ids = files.eos_ids() | ({eos_id} if eos_id is not None else set())
-    add_bos, add_eos = bos_id is not None and bos_id in before, eos_id is not None and eos_id in after
-    if "add_bos_token" in files.tokenizer_config or "add_eos_token" in files.tokenizer_config:
-        # An explicit choice in the configuration replaces what the post-processor does.
-        add_bos = bool(files.tokenizer_config.get("add_bos_token")) and bos_id is not None
-        add_eos = bool(files.tokenizer_config.get("add_eos_token")) and eos_id is not None
     return Vocabulary(
         size=max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1,
         special=tuple(special),
@@ -139,8 +134,9 @@ def _make_vocabulary(backend: tokenizers.Tokenizer, files: HubFiles, before: lis
         eos_id=eos_id,
         eos_ids=frozenset(eos_ids),
         unk_id=id_of("unk_token"),
-        add_bos=add_bos,
-        add_eos=add_eos,
+        # The post-processor decides; add_bos_token in the configuration is for slow tokenizers, as in transformers.
+        add_bos=bos_id is not None and bos_id in before,
+        add_eos=eos_id is not None and eos_id in after,
         strips_leading_space=_strips_leading_space(_state(backend.decoder)),
     )
 

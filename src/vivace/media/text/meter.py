@@ -12,6 +12,9 @@ from jinja2.runtime import Undefined
 _PLAIN = (int, float, type(None), Undefined, range)
 _CONTAINERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
 
+_ITEM_SIZE = 8
+"""An item of a container costs as much as this many characters."""
+
 
 class BudgetSpentError(Exception):
     """The template did more than any real one does."""
@@ -21,17 +24,24 @@ class BudgetSpentError(Exception):
 class Meter:
     """The budget of one rendering.
 
-    `steps` of work, `size` characters and items made, `seconds` of time, and `weight`: what one value holds at most,
-    everything below it counted as often as it stands there. A list may hold the same list twice, and so on down, which
-    takes no memory until someone writes it out or compares it; the weight bounds that.
+    `steps` of work, `size` characters made (items of containers included), `seconds` of time, and `weight`: what one
+    value holds at most, everything below it counted as often as it stands there. A list may hold the same list twice,
+    and so on down, which takes no memory until someone writes it out or compares it; the weight bounds that.
     """
 
     steps: int = 1_000_000
-    size: int = 100_000_000
+    size: int = 50_000_000
     seconds: float = 5.0
-    weight: int = 4_000_000
+    weight: int = 1_000_000
     _deadline: float = field(init=False)
     _weights: dict[int, tuple[Any, int]] = field(default_factory=dict)
+
+    @classmethod
+    def for_data(cls, *data: Any) -> Meter:
+        """Return the budget for rendering `data`: a template may do more where the caller brings more."""
+        meter = cls(weight=1 << 62)
+        given = sum(map(meter._weigh, data))
+        return cls(size=cls.size + 50 * given, weight=cls.weight + 4 * given)
 
     def __post_init__(self) -> None:
         self._deadline = time.monotonic() + self.seconds
@@ -46,11 +56,10 @@ class Meter:
 
     def grow(self, value: Any) -> Any:
         """Count something just made, and return it."""
-        if isinstance(value, str):
-            self.reserve(len(value))
-        elif isinstance(value, _CONTAINERS):
-            self.reserve(len(value))
-            self._weigh(value)
+        if isinstance(value, (str, *_CONTAINERS)):
+            self.reserve(len(value) if isinstance(value, str) else _ITEM_SIZE * len(value))
+            if self._weigh(value) > self.weight:
+                raise BudgetSpentError("a value is too large")
         return value
 
     def reserve(self, size: int) -> None:
@@ -70,8 +79,6 @@ class Meter:
         if id(value) not in self._weights:
             parts: Iterable[Any] = [*value, *value.values()] if isinstance(value, dict) else value
             weight = 1 + sum(map(self._weigh, parts))
-            if weight > self.weight:
-                raise BudgetSpentError("a value is too large")
             # The value itself is kept too, so that its identity is not given to another one.
             self._weights[id(value)] = value, weight
         return self._weights[id(value)][1]

@@ -7,6 +7,7 @@ as the caller's. So a mark of the caller is never lost, and only what the templa
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, SupportsIndex
@@ -179,6 +180,7 @@ def mark_result(value: Any) -> Any:
 
 
 def _mark_results_of(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
     def marked(self: MarkedText, *args: Any, **kwargs: Any) -> Any:
         return mark_result(method(self, *args, **kwargs))
 

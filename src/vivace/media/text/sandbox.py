@@ -53,7 +53,7 @@ _HANDING_ON = frozenset({
 })
 # fmt: on
 # Filters whose text counts as the caller's as a whole.
-_UNFOLLOWED = ("e", "escape", "format", "indent", "truncate")
+_UNFOLLOWED = ("e", "escape", "indent", "truncate")
 _WITH_WIDTH = frozenset({"batch", "indent", "round", "slice", "truncate"})
 _WIDE_FIELD = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})|\{[^{}]*:[^{}]*(?:\{|\d{5})")
 
@@ -119,6 +119,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             extensions=[_GenerationBlock, loopcontrols],
             finalize=self._to_output,
             cache_size=0,
+            optimized=False,  # folding constants takes quadratic time in a long expression
         )
         self.meter = meter
         self.concat = self.join_values  # type: ignore[method-assign]
@@ -163,13 +164,24 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Any:
-        wrapped = super().wrap_str_format(value)
-        return None if wrapped is None else self._unfollowed(functools.partial(_format, value.__self__, wrapped))
+        owner = getattr(value, "__self__", None)
+        if not isinstance(owner, str) or value.__name__ not in ("format", "format_map"):
+            return None
+        # Of the plain string, since jinja2 makes the result of the owner's own type.
+        wrapped = super().wrap_str_format(getattr(str.__str__(owner), value.__name__))
+        assert wrapped is not None
+
+        def fill_in(*args: Any, **kwargs: Any) -> Any:
+            return self._format(owner, wrapped, *args, **kwargs)
+
+        return fill_in
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         __self.meter.step()
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
+            for scope in ("_loop_vars", "_block_vars"):  # jinja2 passes the variables of loops and blocks along
+                kwargs.pop(scope, None)
             return __self._call_string_method(owner, __obj.__name__, args, kwargs)
         return __self.meter.grow(super().call(__context, __obj, *args, **kwargs))
 
@@ -195,6 +207,14 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             self.meter.reserve(sum(len(part) + len(owner) for part in args[0]))
         return self.meter.grow(getattr(owner, name)(*args, **kwargs))
 
+    def _format(self, form: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method or filter that fills in `form`."""
+        self.meter.step()
+        if _WIDE_FIELD.search(form):
+            raise BudgetSpentError("a format field is too wide")
+        result = function(*args, **kwargs)
+        return self.meter.grow(mark_result(result) if is_marked((form, args, list(kwargs.values()))) else result)
+
     def _check_operands(self, operator: str, left: Any, right: Any) -> None:
         """Refuse what would be huge before it is made."""
         if operator == "*" and not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
@@ -206,8 +226,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             bits = left.bit_length() * factor + (right.bit_length() if operator == "*" else 0)
             if bits > _MAX_INT_BITS:
                 raise BudgetSpentError("a number is too large")
-        elif operator == "%" and isinstance(left, str):
-            _check_fields(left)
+        elif operator == "%" and isinstance(left, str) and _WIDE_FIELD.search(left):
+            raise BudgetSpentError("a format field is too wide")
 
     def _to_output(self, value: Any) -> Any:
         self.meter.step()
@@ -227,6 +247,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         made |= {name: self._unfollowed(self._counted(_bounded(name))) for name in _UNFOLLOWED}
         followed: dict[str, Callable[..., Any]] = {
             "capitalize": lambda value: self._to_text(value).capitalize(),
+            "format": lambda value, *args, **kwargs: self._format(
+                self._to_text(value), filters.do_format, value, *args, **kwargs
+            ),
             "join": self._join,
             "lower": lambda value: self._to_text(value).lower(),
             "replace": self._replace,
@@ -305,22 +328,9 @@ def _raise_exception(message: Any) -> None:
     raise TemplateError(str(message))
 
 
-def _format(owner: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    _check_fields(owner)
-    return function(*args, **kwargs)
-
-
-def _check_fields(form: str) -> None:
-    """Refuse a format with a field that could be very wide."""
-    if _WIDE_FIELD.search(form):
-        raise BudgetSpentError("a format field is too wide")
-
-
 def _bounded(name: str) -> Callable[..., Any]:
     """Return jinja2's filter of that name; where it takes a width, that width is bounded."""
     function: Callable[..., Any] = filters.FILTERS[name]
-    if name == "format":
-        return lambda value, *args, **kwargs: _format(str(value), filters.do_format, value, *args, **kwargs)
     if name not in _WITH_WIDTH:
         return function
 
