@@ -157,18 +157,19 @@ class Loop:
 
     def _turn(self) -> bool:
         """Launch what can be launched, then wait for the oldest step. False if there was nothing to do."""
-        began = perf_counter_ns()
+        planned_ns = 0
         while len(self._flights) < self.max_in_flight:
+            began = perf_counter_ns()
             with self._wakeup:
                 batch = self.scheduler.plan()
                 events = self.scheduler.flush()
                 is_stuck = batch is None and not self._flights and bool(self.scheduler.jobs)
             assert not is_stuck, "no step is out and none can be planned, but jobs are left"
+            planned_ns += perf_counter_ns() - began
             self._deliver(events)
             if batch is None:
                 break
             self._launch(batch)
-        planned_ns = perf_counter_ns() - began
         if not self._flights:
             with self._wakeup:
                 return self.scheduler.has_work
@@ -233,7 +234,7 @@ class Loop:
 
     def _refuse_when_closed(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise EngineDied(self._error.message) from self._error
         if self._is_closing:
             raise EngineDied("the engine is closing and takes no more requests")
 
