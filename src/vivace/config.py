@@ -57,7 +57,16 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """How the server listens. Loopback only by default; a public bind without a key prints a warning."""
+    """How the server listens. Loopback only by default; a public bind without a key prints a warning.
+
+    host            address to listen on
+    port            port to listen on; 0 takes a free one
+    api_key         key that clients must send
+    max_body_bytes  longest body of a request
+    max_json_depth  deepest nesting of a body
+    drain_seconds   time that running requests get when the server is told to end
+    engine          how models are run
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000

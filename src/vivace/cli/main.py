@@ -65,18 +65,24 @@ def main() -> None:
     make_app()()
 
 
+def print_version(is_asked: bool) -> None:
+    """Print the version and end, before a verb is missed."""
+    if is_asked:
+        typer.echo(f"vivace {__version__}")
+        raise typer.Exit
+
+
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version)
+    ] = False,
 ) -> None:
     """Vivace runs open models: one answer, a chat, vectors, or a server that speaks the OpenAI API.
 
     Start with: vivace run smollm2 "What is the capital of France?"
     """
-    del debug  # read by Verbs
-    if version:
-        typer.echo(f"vivace {__version__}")
-        raise typer.Exit
+    del debug, version  # read by Verbs and print_version
 
 
 def show_error(message: str, hint: str) -> None:

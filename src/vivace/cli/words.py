@@ -43,6 +43,6 @@ def _has_space(word: str) -> bool:
 
 def _exists(word: str) -> bool:
     try:
-        return Path(word).expanduser().exists()
+        return bool(word) and Path(word).expanduser().exists()
     except (OSError, RuntimeError, ValueError):  # too long for a path, no such user, a null byte
         return False

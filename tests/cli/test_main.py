@@ -1,0 +1,90 @@
+"""The program as a whole: help at once, exit statuses, errors without tracebacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import FAST, TINY, Vivace
+from vivace import __version__
+from vivace.cli import main as program
+
+VERBS = [verb.__name__ for verb in program.VERBS]
+HEAVY = ("torch", "transformers", "fastapi", "uvicorn", "huggingface_hub")
+
+
+def test_help_of_the_program_and_of_every_verb_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from vivace.cli.main import make_app\n"
+        f"for words in [[], *([verb] for verb in {VERBS})]:\n"
+        "    assert CliRunner().invoke(make_app(), [*words, '--help']).exit_code == 0, words\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_help_names_every_verb_and_each_has_help(vivace: Vivace) -> None:
+    text = vivace("--help").out
+    for verb in VERBS:
+        assert f" {verb} " in text
+        assert f"vivace {verb}" in vivace(verb, "--help").out.replace("root", "vivace")
+
+
+def test_version_is_printed(vivace: Vivace) -> None:
+    assert vivace("--version").out == f"vivace {__version__}\n"
+
+
+def test_an_error_is_a_message_and_a_hint_on_stderr_with_status_1(vivace: Vivace) -> None:
+    done = vivace("tokenize", "smolm2", "x")
+    assert done.code == 1
+    assert done.out == ""
+    assert "error: no model 'smolm2'" in done.err
+    assert "hint: did you mean 'smollm2'?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("rnu",), "'run'"),
+        (("run", "smollm2", "x", "--temprature", "1"), "--temperature"),
+        (("serve", "--prot", "1"), "--port"),
+        (("run", "smollm2", "What", "is"), "quotes"),
+    ],
+)
+def test_wrong_usage_ends_with_status_2_and_names_the_nearest(vivace: Vivace, words: tuple[str], named: str) -> None:
+    done = vivace(*words)
+    assert done.code == 2
+    assert named in done.err
+
+
+def test_a_fault_of_ours_shows_no_traceback_unless_asked(vivace: Vivace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a broken part")
+
+    monkeypatch.setattr("vivace.weights.catalog.resolve", fail)
+    done = vivace("tokenize", TINY, "x")
+    assert done.code == 1
+    assert "error: AssertionError: a broken part" in done.err
+    assert "--debug" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_debug_keeps_the_traceback() -> None:
+    words = [sys.executable, "-m", "vivace", "--debug", "tokenize", "smolm2", "x"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "did you mean 'smollm2'" in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
+    words = [sys.executable, "-m", "vivace", "run", str(TINY), "--raw", "Count: one", "--ignore-eos", *FAST]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.read(1)
+        running.stdout.close()
+        assert "Traceback" not in running.stderr.read()
