@@ -88,6 +88,7 @@ def _prepend() -> Tokenizer:
 def _gemma_like() -> Tokenizer:
     tokenizer = _fallback_bpe()
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_tokens([AddedToken("▁▁▁", normalized=False), AddedToken("\n\n\n\n", normalized=False)])
     return tokenizer
 
 

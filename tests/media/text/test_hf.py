@@ -47,11 +47,12 @@ def test_a_prompt_gets_what_transformers_puts_around_it(pair: tuple[HFTokenizer,
     assert encode("Hello world") == theirs.encode("Hello world")
 
 
-def test_decoding_gives_the_text_of_transformers(pair: tuple[HFTokenizer, Any]) -> None:
+@pytest.mark.parametrize("skip_special", [True, False])
+def test_decoding_gives_the_text_of_transformers(pair: tuple[HFTokenizer, Any], skip_special: bool) -> None:
     ours, theirs = pair
-    for text in TEXTS:
-        ids = theirs.encode(text, split_special_tokens=True)
-        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text
+    for text in [*TEXTS, *_SPECIAL_TEXTS, "unknown ☃☃ and ꙮ", "▁▁▁ \n\n\n\n\n"]:
+        ids = theirs.encode(text)
+        assert ours.decode(ids, skip_special=skip_special) == theirs.decode(ids, skip_special_tokens=skip_special), text
 
 
 def test_plain_text_never_becomes_a_special_token(pair: tuple[HFTokenizer, Any]) -> None:

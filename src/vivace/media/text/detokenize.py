@@ -43,7 +43,7 @@ class Detokenizer:
         self._num_bytes = 0
         self._num_chars = 0
         self.spans: list[TokenSpan] = []
-        has_text_before = not tokenizer.special_ids.issuperset(prompt_ids)
+        has_text_before = not tokenizer.vocabulary.hidden_ids.issuperset(prompt_ids)
         self._strip_space = tokenizer.vocabulary.strips_leading_space and not has_text_before
         self._prompt_tail = _unfinished_character(tokenizer, prompt_ids)
 
@@ -69,8 +69,8 @@ class Detokenizer:
 
     def _bytes_of(self, token_id: int) -> bytes:
         self._tokenizer.check_id(token_id)
-        if token_id in self._tokenizer.special_ids:
-            return b"" if self._skip_special else self._tokenizer.token_bytes(token_id)
+        if self._skip_special and token_id in self._tokenizer.vocabulary.hidden_ids:
+            return b""
         data = self._tokenizer.token_bytes(token_id)
         if self._strip_space:
             self._strip_space = False
@@ -86,7 +86,7 @@ def _unfinished_character(tokenizer: Tokenizer, ids: Sequence[int]) -> bytes:
     """Return the bytes of a character that begins at the end of `ids` and is not complete, or nothing."""
     data = b""
     for token_id in reversed(ids):
-        if token_id in tokenizer.special_ids or len(data) >= _LONGEST_UTF8:
+        if token_id in tokenizer.vocabulary.hidden_ids or len(data) >= _LONGEST_UTF8:
             break
         data = tokenizer.token_bytes(token_id) + data
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

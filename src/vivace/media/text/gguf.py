@@ -7,6 +7,7 @@ Kinds: `gpt2` (byte-level BPE with a pre-tokenizer kind), `llama` (SentencePiece
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -98,11 +99,13 @@ class GGUFTokenizer(Tokenizer):
                 start = RunStart.MIDDLE
         return ids
 
+    @abstractmethod
     def _encode_words(self, text: str, start: RunStart) -> list[int]:
-        raise AssertionError("each kind defines it")
+        """Return the ids of text that holds no user-defined token."""
 
+    @abstractmethod
     def _piece_bytes(self, token_id: int, text: str) -> bytes:
-        raise AssertionError("each kind defines it")
+        """Return the bytes of an ordinary piece, which the vocabulary spells `text`."""
 
 
 class ByteLevelBPE(GGUFTokenizer):

@@ -70,7 +70,6 @@ class HFTokenizer(Tokenizer):
         self._backend = backend
         self._continuing = _without_first_prefix(backend)
         self._template = template
-        self._added = {id_: token.content for id_, token in backend.get_added_tokens_decoder().items()}
         self._piece_bytes = _piece_decoder(_state(backend.decoder))
 
     def encode_with_template(
@@ -91,8 +90,6 @@ class HFTokenizer(Tokenizer):
         return self._backend.id_to_token(token_id) or ""
 
     def token_bytes(self, token_id: int) -> bytes:
-        if token_id in self._added:
-            return self._added[token_id].encode("utf-8")
         return self._piece_bytes(self.token_text(token_id))
 
     def _encode_run(self, text: str, start: RunStart) -> list[int]:

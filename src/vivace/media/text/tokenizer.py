@@ -39,7 +39,8 @@ class Vocabulary:
     """The facts about a vocabulary that do not depend on how text is cut.
 
     `size` counts ids, holes included. `add_bos` and `add_eos` say what a raw completion prompt gets around it.
-    `unk_id` may come out of ordinary text (an unknown character), so it is never counted as special. `eos_id` is what
+    `hidden_ids` are left out of decoded text; `special_ids` are those that plain text never gives. The two differ by
+    `unk_id`, which stands for an unknown character of ordinary text. `eos_id` is what
     `add_eos` appends, `eos_ids` holds every id that ends an answer. `strips_leading_space`: the first token's leading
     space is not part of the text (sentencepiece).
     """
@@ -53,11 +54,13 @@ class Vocabulary:
     add_bos: bool = False
     add_eos: bool = False
     strips_leading_space: bool = False
+    hidden_ids: frozenset[int] = field(init=False)
     special_ids: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        ids = {token.id for token in self.special} - {self.unk_id}
-        object.__setattr__(self, "special_ids", frozenset(ids))
+        ids = frozenset(token.id for token in self.special)
+        object.__setattr__(self, "hidden_ids", ids)
+        object.__setattr__(self, "special_ids", ids - {self.unk_id})
 
 
 class RunStart(Enum):
@@ -138,8 +141,7 @@ class Tokenizer(ABC):
         at_start = self.vocabulary.strips_leading_space
         for token_id in ids:
             self.check_id(token_id)
-            if token_id in self.special_ids:
-                data += b"" if skip_special else self.token_bytes(token_id)
+            if skip_special and token_id in self.vocabulary.hidden_ids:
                 continue
             piece = self.token_bytes(token_id)
             data += piece.removeprefix(b" ") if at_start else piece
@@ -156,7 +158,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes that this token adds to a text; for a special token the bytes of its name."""
+        """Return the bytes that this token adds to a text where it is shown."""
 
     @abstractmethod
     def token_text(self, token_id: int) -> str:
