@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from tests.kernels.conftest import ISAS
+from tests.kernels.steps import GROUP, cut_step, random_past
 from vivace.errors import ConfigError
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.layout import pack_panels
-from vivace.kernels.ops import f32_weight
+from vivace.kernels.ops import Activation, AttentionSpec, f32_weight
 
 pytestmark = pytest.mark.usefixtures("needs_native")
 
@@ -24,14 +25,34 @@ def test_linear_is_the_same_bits_for_any_isa_and_thread_count(rows: int, inputs:
     weight = pack_panels(f32_weight(torch.randn(outputs, inputs, generator=generator), torch.randn(outputs)))
     x = torch.randn(rows, inputs, generator=generator)
     results = [NativeOps(isa, threads).linear(x, weight) for isa in ISAS for threads in (1, 2, 3)]
-    assert all(torch.equal(result, results[0]) for result in results)
+    assert _are_equal(results)
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 576])
-def test_rms_norm_is_the_same_bits_for_any_isa_and_thread_count(width: int) -> None:
-    x, weight = torch.randn(1500, width, generator=torch.Generator().manual_seed(6)), torch.rand(width)
-    results = [NativeOps(isa, threads).rms_norm(x, weight, 1e-6) for isa in ISAS for threads in (1, 2)]
-    assert all(torch.equal(result, results[0]) for result in results)
+def test_norms_are_the_same_bits_for_any_isa_and_thread_count(width: int) -> None:
+    x, w = torch.randn(1500, width, generator=torch.Generator().manual_seed(6)), torch.rand(width)
+    natives = [NativeOps(isa, threads) for isa in ISAS for threads in (1, 2)]
+    assert _are_equal([native.rms_norm(x, w, 1e-6) for native in natives])
+    assert _are_equal([native.layer_norm(x, w, w, 1e-6) for native in natives])
+
+
+@pytest.mark.parametrize("kind", get_args(Activation))
+def test_activations_are_the_same_bits_for_any_isa_and_thread_count(kind: Activation) -> None:
+    # Every magnitude that float32 has, both signs, around the places where the exponential runs over or under.
+    sizes = torch.cat([torch.logspace(-45, 38, 20000), torch.linspace(80, 110, 20000), torch.tensor([0.0, torch.inf])])
+    x = torch.cat([sizes, -sizes])
+    natives = [NativeOps(isa, threads) for isa in ISAS for threads in (1, 2)]
+    assert _are_equal([native.activation(x, kind) for native in natives])
+    assert _are_equal([native.soft_cap(x, 30.0) for native in natives])
+
+
+@pytest.mark.parametrize("value_dim", [8, 64, 70, 256])
+def test_attention_is_the_same_bits_for_any_isa_and_thread_count(value_dim: int) -> None:
+    spec = AttentionSpec(heads=9, kv_heads=3, head_dim=64, scale=0.125, window=50, soft_cap=8.0)
+    q, store, rows = cut_step(random_past((200, 90), spec, value_dim), [(0, 40, 160), (1, 89, 1)], page_size=16)
+    sinks = torch.linspace(-1, 1, 9)
+    natives = [NativeOps(isa, threads) for isa in ISAS for threads in (1, 2)]
+    assert _are_equal([native.attention(q, store, rows, GROUP, spec, sinks) for native in natives])
 
 
 def test_calls_from_several_threads_at_once_give_the_same_bits() -> None:
@@ -55,14 +76,17 @@ def test_calls_from_several_threads_at_once_give_the_same_bits() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_a_forked_child_computes_without_the_workers() -> None:
-    native = NativeOps(None, 2)
+def test_a_forked_child_computes_and_cleans_up_without_the_workers() -> None:
+    native, unused = NativeOps(None, 2), NativeOps(None, 2)
     weight = pack_panels(f32_weight(torch.ones(500, 500)))
     x = torch.ones(8, 500)
     child = os.fork()
     if child == 0:
-        os._exit(0 if bool((native.linear(x, weight) == 500).all()) else 1)
+        is_right = bool((native.linear(x, weight) == 500).all())
+        del native, unused  # their threads stayed in the parent
+        os._exit(0 if is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bool((unused.linear(x, weight) == 500).all())
 
 
 @pytest.mark.parametrize(
@@ -91,3 +115,35 @@ def test_unknown_instruction_sets_and_thread_counts_are_refused() -> None:
         NativeOps("avx3", 1)
     with pytest.raises(ValueError, match="threads is 0"):
         NativeOps(None, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"starts": (0, 2)}, "starts do not rise from 0 to the number of rows, 3"),
+        ({"starts": (0, 3, 3)}, "starts has not one entry more than context"),
+        ({"context": (30,)}, r"unit 32 is beyond the block table"),
+        ({"context": (-1,)}, "a context is negative"),
+        ({"table": torch.full((1, 8), 9, dtype=torch.int32)}, "page 9 is not in the store"),
+        ({"table": torch.zeros(1, 8, dtype=torch.int64)}, "table is not int32"),
+        ({"keys": torch.zeros(5, 4, 3, 8)}, "4 heads cannot share 3 key heads"),
+        ({"values": torch.zeros(5, 4, 2, 8, dtype=torch.float64)}, "values is not like the keys"),
+        ({"seen": [[0], [1]]}, "seen does not list the units of each row"),
+        ({"seen": [[0], [], [1]]}, "a row sees no unit"),
+    ],
+)
+def test_attention_refuses_what_would_read_out_of_bounds(change: dict[str, Any], message: str) -> None:
+    good = {"q": torch.zeros(3, 4, 8), "keys": torch.zeros(5, 4, 2, 8), "values": torch.zeros(5, 4, 2, 8)}
+    good |= {"table": torch.ones(1, 8, dtype=torch.int32), "page_size": 4, "starts": (0, 3), "context": (2,)}
+    good |= {"seen": None, "sinks": None, "scale": 1.0, "window": 0, "soft_cap": 0.0, "is_causal": True}
+    kernels = NativeOps(None, 1)._kernels
+    kernels.attention(**good, y=torch.zeros(3, 4, 8))
+    with pytest.raises(ValueError, match=message):
+        kernels.attention(**{**good, **change}, y=torch.zeros(3, 4, 8))
+
+
+def _are_equal(results: list[torch.Tensor]) -> bool:
+    """Bit for bit; NaN equals NaN."""
+    return all(torch.equal(result.isnan(), results[0].isnan()) for result in results) and all(
+        torch.equal(result.nan_to_num(), results[0].nan_to_num()) for result in results
+    )

@@ -26,6 +26,11 @@ def test_rows_hold_the_determinism_contract_and_ref_does_not() -> None:
     assert "does not hold" in select.resolve(choice="ref").describe()
 
 
+@pytest.mark.usefixtures("needs_native")
+def test_native_kernels_hold_the_determinism_contract() -> None:
+    assert select.resolve(choice="auto").is_invariant
+
+
 def test_rows_keep_torch_on_one_thread() -> None:
     torch.set_num_threads(2)
     select.resolve(choice="rows")

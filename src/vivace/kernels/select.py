@@ -32,8 +32,8 @@ _PARTS = {
     "qkv_rope_store": ("linear", "rms_norm", "rope"),
     "gated_mlp": ("linear", "activation", "linear_add"),
 }
-_NATIVE_OPS = ("linear", "linear_add", "rms_norm")
 _ROWS_OPS = ("linear", "rms_norm", "layer_norm", "activation", "soft_cap", "attention", "attention_packed")
+_NATIVE_OPS = (*_ROWS_OPS, "linear_add")
 
 
 @dataclass(frozen=True)

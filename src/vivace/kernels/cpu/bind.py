@@ -10,7 +10,8 @@ from torch import Tensor
 
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.layout import PANEL_FORMAT
-from vivace.kernels.ops import LinearWeight
+from vivace.kernels.ops import Activation, AttentionSpec, KVStore, LinearWeight, Rows
+from vivace.kernels.ref.attention import seen_by_row
 
 _MODULE = "vivace.kernels.cpu._native"
 
@@ -64,6 +65,63 @@ class NativeOps:
         y = torch.empty(x.shape)
         self._kernels.rms_norm(x.reshape(-1, x.shape[-1]).contiguous(), weight, eps, y.view(-1, x.shape[-1]))
         return y
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """y = (x - mean(x)) / sqrt(var(x) + eps) * w + b over the last dimension."""
+        y = torch.empty(x.shape)
+        self._kernels.layer_norm(x.reshape(-1, x.shape[-1]).contiguous(), weight, bias, eps, y.view(-1, x.shape[-1]))
+        return y
+
+    def activation(self, x: Tensor, kind: Activation) -> Tensor:
+        """Elementwise activation."""
+        y = torch.empty(x.shape)
+        self._kernels.activation(kind, x.reshape(-1), y.view(-1))
+        return y
+
+    def soft_cap(self, x: Tensor, cap: float) -> Tensor:
+        """y = cap * tanh(x / cap)."""
+        y = torch.empty(x.shape)
+        self._kernels.soft_cap(x.reshape(-1), cap, y.view(-1))
+        return y
+
+    def attention(
+        self, q: Tensor, store: KVStore, rows: Rows, group: str, spec: AttentionSpec, sinks: Tensor | None = None
+    ) -> Tensor:
+        """Attention over the store. q (rows, heads, head_dim) -> (rows, heads * value_dim)."""
+        where, y = rows.groups[group], torch.empty(q.shape[0], spec.heads, store.values.shape[-1])
+        self._kernels.attention(
+            q=q.contiguous(),
+            keys=store.keys,
+            values=store.values,
+            table=where.table,
+            page_size=where.page_size,
+            starts=rows.starts,
+            context=rows.context,
+            seen=None if rows.is_chain or not spec.is_causal else seen_by_row(rows, spec),
+            sinks=sinks,
+            scale=spec.scale,
+            window=spec.window or 0,
+            soft_cap=spec.soft_cap or 0.0,
+            is_causal=spec.is_causal,
+            y=y,
+        )
+        return y.flatten(1)
+
+    def attention_packed(self, q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
+        """Attention within each sequence. q (rows, heads, dim), k, v (rows, kv_heads, dim)."""
+        y = torch.empty(q.shape[0], spec.heads, v.shape[-1])
+        self._kernels.attention_packed(
+            q=q.contiguous(),
+            keys=k.contiguous(),
+            values=v.contiguous(),
+            starts=starts,
+            scale=spec.scale,
+            window=spec.window or 0,
+            soft_cap=spec.soft_cap or 0.0,
+            is_causal=spec.is_causal,
+            y=y,
+        )
+        return y.flatten(1)
 
 
 def _panels(weight: LinearWeight) -> Tensor:

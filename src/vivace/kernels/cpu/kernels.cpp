@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "attention.h"
+
 namespace vivace {
 namespace {
 
 // Below about this many multiplications, handing work to another thread costs more than it saves.
 constexpr int64_t kSharedCost = 200'000;
+
+constexpr int64_t kStretch = 4096;  // elements of one item of an elementwise operation
 
 const Table& find_table(const std::string& isa) {
     const auto names = supported_isas();
@@ -83,6 +87,39 @@ void Kernels::rms_norm(const float* x, const float* weight, float eps, float* y,
             table_.rms_norm_row(x + row * width, weight, eps, width, y + row * width);
         }
     });
+}
+
+void Kernels::layer_norm(const float* x, const float* weight, const float* bias, float eps, float* y, int64_t rows,
+                         int64_t width) {
+    const int64_t block_rows = 16;
+    share((rows + block_rows - 1) / block_rows, block_rows * width * 4, [&](int64_t item) {
+        const int64_t end = std::min(rows, (item + 1) * block_rows);
+        for (int64_t row = item * block_rows; row < end; ++row) {
+            table_.layer_norm_row(x + row * width, weight, bias, eps, width, y + row * width);
+        }
+    });
+}
+
+void Kernels::activation(Activation kind, const float* x, float* y, int64_t count) {
+    share((count + kStretch - 1) / kStretch, kStretch * 16, [&](int64_t item) {
+        const int64_t begin = item * kStretch;
+        table_.activation(kind, x + begin, std::min(kStretch, count - begin), y + begin);
+    });
+}
+
+void Kernels::soft_cap(const float* x, float cap, float* y, int64_t count) {
+    share((count + kStretch - 1) / kStretch, kStretch * 16, [&](int64_t item) {
+        const int64_t begin = item * kStretch;
+        table_.soft_cap(x + begin, std::min(kStretch, count - begin), cap, y + begin);
+    });
+}
+
+void Kernels::attention(const AttentionStep& step) {
+    const auto parts = attention_parts(step);
+    int64_t cost = 0;
+    for (const auto& part : parts) cost += part.cost(step);
+    const int64_t count = static_cast<int64_t>(parts.size());
+    share(count, count ? cost / count : 0, [&](int64_t item) { run_attention_part(step, parts[item], table_); });
 }
 
 }  // namespace vivace

@@ -3,12 +3,9 @@
 // Each output element is one chain of fused multiply-adds over the inputs, from the first to the last, starting at zero.
 // Tiling only changes which chains run side by side, and a sum kept in memory between two stretches of inputs is kept
 // exactly: so the result is the same bits for any batch, tile, thread count and instruction set.
-//
-// This file is compiled once per instruction set. It uses nothing from the standard library's templates: an inline
-// function of theirs compiled for AVX-512 here could be the copy that the linker keeps for everybody.
 #pragma once
 
-#include "table.h"
+#include "math16.h"
 
 namespace vivace {
 

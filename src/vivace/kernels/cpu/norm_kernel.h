@@ -1,44 +1,53 @@
-// y = x / sqrt(mean(x^2) + eps) * w for one row, written once over a Vec16.
+// rms_norm and layer_norm of one row, written once over a Vec16.
 //
-// Squares are summed in 16 lanes, lane i taking every 16th element, and the lanes are added in one fixed tree: the order
+// Sums are taken in 16 lanes, lane i adding every 16th element, and the lanes are added in one fixed tree: the order
 // depends on the width alone.
 #pragma once
 
 #include <math.h>
 
-#include "table.h"
+#include "math16.h"
 
 namespace vivace {
 
 template <class Vec16>
 struct NormKernel {
+    // y = x / sqrt(mean(x^2) + eps) * weight
     static void rms_norm_row(const float* x, const float* weight, float eps, int64_t width, float* y) {
-        const int64_t whole = width - width % kPanel;
-        Vec16 squares = Vec16::zero();
-        for (int64_t i = 0; i < whole; i += kPanel) {
-            const Vec16 v = Vec16::load(x + i);
-            squares = fma(v, v, squares);
+        const float factor = inverse_root(mean_square(x, 0.0f, width), eps);
+        for (int64_t i = 0; i < width; i += kPanel) {
+            const Vec16 scaled = mul(load_some<Vec16>(x + i, width - i, 0.0f), Vec16::all(factor));
+            store_some(mul(scaled, load_some<Vec16>(weight + i, width - i, 0.0f)), y + i, width - i);
         }
-        alignas(64) float tail[kPanel] = {};
-        for (int64_t i = whole; i < width; ++i) tail[i - whole] = x[i];
-        const Vec16 last = Vec16::load(tail);
-        squares = fma(last, last, squares);
+    }
 
-        const float factor = 1.0f / ::sqrtf(lane_sum(squares) / static_cast<float>(width) + eps);
-        for (int64_t i = 0; i < whole; i += kPanel) {
-            mul(mul(Vec16::load(x + i), Vec16::all(factor)), Vec16::load(weight + i)).store(y + i);
+    // y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias
+    static void layer_norm_row(const float* x, const float* weight, const float* bias, float eps, int64_t width,
+                               float* y) {
+        Vec16 sum = Vec16::zero();
+        for (int64_t i = 0; i < width; i += kPanel) sum = add(sum, load_some<Vec16>(x + i, width - i, 0.0f));
+        const float mean = lane_sum(sum) / static_cast<float>(width);
+        const float factor = inverse_root(mean_square(x, mean, width), eps);
+        for (int64_t i = 0; i < width; i += kPanel) {
+            const Vec16 centred = sub(load_some<Vec16>(x + i, width - i, 0.0f), Vec16::all(mean));
+            Vec16 value = mul(mul(centred, Vec16::all(factor)), load_some<Vec16>(weight + i, width - i, 0.0f));
+            if (bias) value = add(value, load_some<Vec16>(bias + i, width - i, 0.0f));
+            store_some(value, y + i, width - i);
         }
-        for (int64_t i = whole; i < width; ++i) y[i] = x[i] * factor * weight[i];
     }
 
 private:
-    static float lane_sum(Vec16 v) {
-        alignas(64) float lanes[kPanel];
-        v.store(lanes);
-        for (int half = kPanel / 2; half > 0; half /= 2)
-            for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-        return lanes[0];
+    // mean((x - centre)^2)
+    static float mean_square(const float* x, float centre, int64_t width) {
+        Vec16 squares = Vec16::zero();
+        for (int64_t i = 0; i < width; i += kPanel) {
+            const Vec16 v = sub(load_some<Vec16>(x + i, width - i, centre), Vec16::all(centre));
+            squares = fma(v, v, squares);
+        }
+        return lane_sum(squares) / static_cast<float>(width);
     }
+
+    static float inverse_root(float mean_square, float eps) { return 1.0f / ::sqrtf(mean_square + eps); }
 };
 
 }  // namespace vivace

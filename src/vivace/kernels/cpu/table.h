@@ -1,9 +1,12 @@
 // The kernels of one instruction set as function pointers, chosen once when a program starts.
 #pragma once
 
-#include <cstdint>
+#include <stdint.h>
 
 namespace vivace {
+
+// Adding and subtracting this (1.5 * 2^23) rounds a float to a whole number, which then stands in its lowest bits.
+constexpr float kRounder = 12582912.0f;
 
 constexpr int kPanel = 16;       // outputs of a packed panel: the lanes of one Vec16
 constexpr int kGroupPanels = 3;  // panels that one block computes at a time
@@ -23,10 +26,38 @@ struct LinearBlock {
     int columns;  // outputs of this block; the last panel may hold fewer than 16
 };
 
+enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kTanh };
+
+constexpr int kBlockQueries = 32;  // most queries of one attention block
+
+// Some queries over the units of one sequence, for one key head. Query i sees units first[i] .. last[i] - 1.
+struct AttentionBlock {
+    const float* queries[kBlockQueries];  // (key_dim) each
+    float* outputs[kBlockQueries];        // (value_dim) each
+    const float* sinks[kBlockQueries];    // one more logit each, or null
+    int64_t first[kBlockQueries];
+    int64_t last[kBlockQueries];
+    int query_count;
+    const float* const* keys;    // (units) pointers to (key_dim)
+    const float* const* values;  // (units) pointers to (value_dim)
+    int64_t units;
+    int64_t key_dim;
+    int64_t value_dim;
+    float scale;
+    float soft_cap;        // 0: none
+    float* scores;         // scratch (query_count, score_stride)
+    int64_t score_stride;  // units, rounded up to whole vectors
+    float* turned;         // scratch (key_dim, 16)
+};
+
 struct Table {
     const char* name;
     void (*linear_block)(const LinearBlock&);
     void (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
+    void (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
+    void (*activation)(Activation kind, const float* x, int64_t count, float* y);
+    void (*soft_cap)(const float* x, int64_t count, float cap, float* y);
+    void (*attention_block)(const AttentionBlock&);
 };
 
 extern const Table kAvx512Table;

@@ -72,7 +72,7 @@ def gather(store: KVStore, rows: GroupRows, sequence: int, low: int, high: int) 
 
 def lowest_unit(rows: Rows, sequence: int, spec: AttentionSpec) -> int:
     """The first unit that any row of the sequence sees; units before it may stand in pages that are given back."""
-    if spec.window is None or not spec.is_causal:
+    if spec.window is None:
         return 0
     return max(0, rows.context[sequence] + 1 - spec.window)
 
@@ -80,13 +80,10 @@ def lowest_unit(rows: Rows, sequence: int, spec: AttentionSpec) -> int:
 def visibility(rows: Rows, sequence: int, low: int, spec: AttentionSpec) -> Tensor | None:
     """Which units each row of a sequence sees: (rows of the sequence, units from low on) bool, None if all see all."""
     context, count = rows.context[sequence], rows.starts[sequence + 1] - rows.starts[sequence]
-    if not spec.is_causal:
-        return None
-    if rows.is_chain:
-        if count == 1:
+    if rows.is_chain or not spec.is_causal:
+        if count == 1 or (not spec.is_causal and spec.window is None):
             return None
-        behind = torch.arange(context, context + count).view(-1, 1) - torch.arange(low, context + count)
-        return (behind >= 0) & (behind < (context + count if spec.window is None else spec.window))
+        return _in_reach(torch.arange(context, context + count), torch.arange(low, context + count), spec)
     visible = torch.zeros(count, context + count - low, dtype=torch.bool)
     for row in range(count):
         visible[row, torch.tensor(visible_units(rows, sequence, row, spec)) - low] = True
@@ -96,11 +93,10 @@ def visibility(rows: Rows, sequence: int, low: int, spec: AttentionSpec) -> Tens
 def visible_units(rows: Rows, sequence: int, row: int, spec: AttentionSpec) -> range | list[int]:
     """The units that the row-th row of a sequence sees, in order: a range, or in a draft tree a list."""
     first, context = rows.starts[sequence], rows.context[sequence]
-    if not spec.is_causal:
-        return range(context + rows.starts[sequence + 1] - first)
-    if rows.is_chain:
-        end = context + row + 1
-        return range(0 if spec.window is None else max(0, end - spec.window), end)
+    if rows.is_chain or not spec.is_causal:
+        total, unit = context + rows.starts[sequence + 1] - first, context + row
+        reach = total if spec.window is None else spec.window
+        return range(max(0, unit - reach + 1), unit + 1 if spec.is_causal else min(total, unit + reach))
     chain = []
     ancestor = first + row
     while ancestor >= 0:
@@ -110,13 +106,21 @@ def visible_units(rows: Rows, sequence: int, row: int, spec: AttentionSpec) -> r
     return units if spec.window is None else units[-spec.window :]
 
 
-def packed_visibility(count: int, spec: AttentionSpec) -> Tensor | None:
-    """Which rows see which within one packed sequence: (count, count) bool, None if all see all.
+def seen_by_row(rows: Rows, spec: AttentionSpec) -> list[list[int]]:
+    """`visible_units` of every row of the step."""
+    counts = [last - first for first, last in pairwise(rows.starts)]
+    return [list(visible_units(rows, s, row, spec)) for s, count in enumerate(counts) for row in range(count)]
 
-    Without causality a window reaches as far ahead as behind.
-    """
+
+def packed_visibility(count: int, spec: AttentionSpec) -> Tensor | None:
+    """Which rows see which within one packed sequence: (count, count) bool, None if all see all."""
     if not spec.is_causal and spec.window is None:
         return None
-    reach = count if spec.window is None else spec.window
-    behind = torch.arange(count).view(-1, 1) - torch.arange(count)
+    return _in_reach(torch.arange(count), torch.arange(count), spec)
+
+
+def _in_reach(queries: Tensor, units: Tensor, spec: AttentionSpec) -> Tensor:
+    """Which units the rows at the given units see, without a tree; without causality as far ahead as behind."""
+    behind = queries.view(-1, 1) - units
+    reach = len(units) if spec.window is None else spec.window
     return (behind < reach) & (behind >= 0 if spec.is_causal else behind > -reach)

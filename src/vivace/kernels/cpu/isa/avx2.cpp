@@ -1,12 +1,22 @@
 // The kernels compiled for AVX2 and FMA.
 #include "avx2.h"
 
+#include "../activation_kernel.h"
+#include "../attention_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../table.h"
 
 namespace vivace {
 
-const Table kAvx2Table = {"avx2", LinearKernel<avx2::Vec16>::block, NormKernel<avx2::Vec16>::rms_norm_row};
+const Table kAvx2Table = {
+    "avx2",
+    LinearKernel<avx2::Vec16>::block,
+    NormKernel<avx2::Vec16>::rms_norm_row,
+    NormKernel<avx2::Vec16>::layer_norm_row,
+    ActivationKernel<avx2::Vec16>::stretch,
+    ActivationKernel<avx2::Vec16>::soft_cap,
+    AttentionKernel<avx2::Vec16>::block,
+};
 
 }  // namespace vivace

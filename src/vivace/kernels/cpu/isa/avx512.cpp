@@ -1,12 +1,22 @@
 // The kernels compiled for AVX-512.
 #include "avx512.h"
 
+#include "../activation_kernel.h"
+#include "../attention_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../table.h"
 
 namespace vivace {
 
-const Table kAvx512Table = {"avx512", LinearKernel<avx512::Vec16>::block, NormKernel<avx512::Vec16>::rms_norm_row};
+const Table kAvx512Table = {
+    "avx512",
+    LinearKernel<avx512::Vec16>::block,
+    NormKernel<avx512::Vec16>::rms_norm_row,
+    NormKernel<avx512::Vec16>::layer_norm_row,
+    ActivationKernel<avx512::Vec16>::stretch,
+    ActivationKernel<avx512::Vec16>::soft_cap,
+    AttentionKernel<avx512::Vec16>::block,
+};
 
 }  // namespace vivace

@@ -1,12 +1,22 @@
 // The kernels compiled for any processor.
 #include "portable.h"
 
+#include "../activation_kernel.h"
+#include "../attention_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../table.h"
 
 namespace vivace {
 
-const Table kPortableTable = {"portable", LinearKernel<portable::Vec16>::block, NormKernel<portable::Vec16>::rms_norm_row};
+const Table kPortableTable = {
+    "portable",
+    LinearKernel<portable::Vec16>::block,
+    NormKernel<portable::Vec16>::rms_norm_row,
+    NormKernel<portable::Vec16>::layer_norm_row,
+    ActivationKernel<portable::Vec16>::stretch,
+    ActivationKernel<portable::Vec16>::soft_cap,
+    AttentionKernel<portable::Vec16>::block,
+};
 
 }  // namespace vivace
