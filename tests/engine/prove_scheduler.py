@@ -25,9 +25,9 @@ SCHEDULES = {"small": 1_000, "full": 10_000}
 
 # What must have happened at least so often per 1,000 schedules: without it, a passed run would say little.
 AT_LEAST = {
-    "preemptions": 200,
-    "displacements": 30,
-    "restarts": 10,
+    "preemptions": 500,
+    "displacements": 200,
+    "restarts": 20,
     "cached_units": 4_000,
     "missed_units": 10_000,
     "cut_spans": 5_000,
@@ -47,12 +47,12 @@ AT_LEAST = {
     "refused: queue full": 50,
     "over budget: block or unit alone": 200,
     "over budget: gang alone": 200,
-    "explained: DIFFERS": 20,
-    "explained: EVICTED": 5,
+    "explained: DIFFERS": 50,
+    "explained: EVICTED": 30,
     "explained: GRANULE": 100,
     "explained: GROUP": 50,
     "explained: NEVER": 100,
-    "explained: OTHER_ROOT": 3,
+    "explained: OTHER_ROOT": 10,
     "crews that ended as alone": 2_000,
     **{f"crews: {kind}": 300 for kind in KINDS},
 }

@@ -55,10 +55,14 @@ class LaneState:
     # ---- planning a step
 
     def draft(self, step: int) -> Draft:
-        """The next step of this lane: running jobs first, then as many waiting ones as fit. It may hold no span."""
+        """The next step of this lane: running jobs first, then as many waiting ones as fit. It may hold no span.
+
+        Only those that wait with a higher priority than some running job come before all running ones.
+        """
         draft = Draft(step)
         if self.tree is not None:
             self.tree.step = step
+        self._admit(draft, is_urgent=True)
         for crew in self._ready():
             if self._is_full(draft):
                 break
@@ -66,7 +70,7 @@ class LaneState:
                 self._grant(draft, crew)
         while True:
             if not draft.has_preempted or not self.running:
-                self._admit(draft)  # else those that have just made room would come straight back
+                self._admit(draft, is_urgent=False)  # else those that have just made room would come straight back
             if draft.spans or not self.running or any(job.in_flight for job in self.running.values()):
                 return draft
             if not self._restart():
@@ -208,15 +212,16 @@ class LaneState:
 
     # ---- admission
 
-    def _admit(self, draft: Draft) -> None:
+    def _admit(self, draft: Draft, *, is_urgent: bool) -> None:
+        """Start waiting groups in order and grant them spans; urgent ones displace running groups if they must."""
         while not self._is_full(draft):
             group = self.queue.peek()
-            if group is None:
+            if group is None or (is_urgent and not self._is_urgent(group)):
                 return
             if not self._has_place(group):
-                victim = self._victim(group)
+                victim = self._victim(group) if is_urgent else None
                 if victim is None or group_rank(victim)[0] <= group_rank(group)[0]:
-                    return  # only a higher priority displaces a job that runs
+                    return
                 self.stats.displacements += 1
                 self.preempt(victim)
                 continue
@@ -226,6 +231,10 @@ class LaneState:
             granted = [crew for crew in crews if not self._is_full(draft) and self._grant_if_running(draft, crew)]
             if not granted:
                 return
+
+    def _is_urgent(self, group: Group) -> bool:
+        priority = max(job.priority for job in group.members)
+        return any(job.priority < priority for job in self.running.values())
 
     def _grant_if_running(self, draft: Draft, crew: list[Job]) -> bool:
         return crew[0].state is JobState.RUNNING and self._grant(draft, [job for job in crew if job.gap > 0])

@@ -12,7 +12,7 @@ from vivace.errors import ConfigError
 Rank = tuple[int, int, int]
 
 _SHARE = 1 << 16  # fixed point of a turn: cost over weight in integers, so that order never depends on rounding
-_CLOCKS = 4096  # names that a clock tracks before it forgets those that are not ahead
+_CLOCKS = 4096  # names that a clock tracks before it looks for those that are not ahead, and forgets them
 
 
 def rank(job: Job) -> Rank:
@@ -36,6 +36,7 @@ class Clock:
         self._weights = dict(weights or {})
         self._turns: dict[str, int] = {}
         self._now = 0
+        self._most = _CLOCKS
         for name, weight in self._weights.items():
             if weight < 1:
                 raise ConfigError(f"weight of '{name}' is {weight}, expected 1 or more")
@@ -56,8 +57,9 @@ class Clock:
     def charge(self, name: str, cost: int) -> None:
         """Add a cost that was served."""
         self._turns[name] = self.turn(name) + cost * _SHARE // self._weights.get(name, 1)
-        if len(self._turns) > _CLOCKS:
+        if len(self._turns) > self._most:
             self._turns = {known: turn for known, turn in self._turns.items() if turn > self._now}
+            self._most = max(_CLOCKS, 2 * len(self._turns))
 
 
 class Policy(Protocol):

@@ -20,7 +20,15 @@ from vivace.engine.limits import SchedulerConfig, longest_block
 from vivace.engine.policy import Clock, Fcfs, Policy
 from vivace.engine.prefix_explain import Explanation, Miss, explain
 from vivace.engine.stats import Stats
-from vivace.errors import Cancelled, ContextLengthExceeded, EngineError, InvalidRequest, Overloaded, StepFailed
+from vivace.errors import (
+    Cancelled,
+    ContextLengthExceeded,
+    EngineError,
+    InvalidRequest,
+    Overloaded,
+    StepFailed,
+    VivaceError,
+)
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 
@@ -81,7 +89,7 @@ class Scheduler:
         """Take in jobs that belong together: all of them or, with an error, none."""
         try:
             self._refuse(group)
-        except EngineError:
+        except VivaceError:
             self.stats.jobs_refused += 1
             raise
         lane = self.lanes[group.members[0].lane]
