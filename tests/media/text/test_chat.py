@@ -234,6 +234,7 @@ _OPERATIONS = [
     "{{ {a + b: 1} | string }}",
     "{{ (a + b).strip('x').removeprefix('y').removesuffix('z') }}",
     "{{ ['x', a + b] | map('trim') | list | last }}",
+    "{{ strftime_now(a + b) }}",
     "{{ namespace(t=a + b).t }}",
     "{{ dict(t=a + b)['t'] }}",
     "{{ 'x'[1:] + a + b | d('x') }}",

@@ -27,8 +27,9 @@ class LiteralMatcher:
         while self._starts is not None and (candidate := self._starts.search(text, position)):
             start = position = candidate.start()
             for length in self._lengths[text[start]]:
-                if text[start : start + length] in self._literals:
-                    position = start + length
+                literal = text[start : start + length]  # shorter at the end of the text
+                if literal in self._literals:
+                    position = start + len(literal)
                     yield start, position
                     break
             else:

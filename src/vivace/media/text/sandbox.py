@@ -83,27 +83,24 @@ class _CodeGenerator(CodeGenerator):
         self.write("))")
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.count_made(")
-        super().visit_Compare(node, frame)
-        self.write(")")
+        self._count_made(super().visit_Compare, node, frame)
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.count_made(")
-        super().visit_List(node, frame)
-        self.write(")")
+        self._count_made(super().visit_List, node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.count_made(")
-        super().visit_Dict(node, frame)
-        self.write(")")
+        self._count_made(super().visit_Dict, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
-        if node.ctx != "load":
-            return super().visit_Tuple(node, frame)
+        if node.ctx == "load":
+            self._count_made(super().visit_Tuple, node, frame)
+        else:
+            super().visit_Tuple(node, frame)
+
+    def _count_made(self, visit: Callable[[Any, Frame], None], node: nodes.Expr, frame: Frame) -> None:
         self.write("environment.count_made(")
-        super().visit_Tuple(node, frame)
+        visit(node, frame)
         self.write(")")
-        return None
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -127,7 +124,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.tests = {name: self._counted(cast(Callable[..., Any], test)) for name, test in self.tests.items()}
         del self.globals["lipsum"]
         self.globals["raise_exception"] = _raise_exception
-        self.globals["strftime_now"] = lambda form: (now or datetime.now()).strftime(form)
+        self.globals["strftime_now"] = self._unfollowed(lambda form: (now or datetime.now()).strftime(form))
 
     def join_values(self, values: Iterable[Any]) -> str:
         """Return the values as one text: what `~`, blocks and the whole output do."""
