@@ -93,7 +93,7 @@ class NativeOps:
             q=q.contiguous(),
             keys=store.keys,
             values=store.values,
-            table=where.table,
+            table=where.table.contiguous(),
             page_size=where.page_size,
             starts=rows.starts,
             context=rows.context,

@@ -1,6 +1,8 @@
 #include "kernels.h"
 
 #include <algorithm>
+#include <atomic>
+#include <numeric>
 #include <stdexcept>
 
 #include "attention.h"
@@ -112,6 +114,18 @@ void Kernels::soft_cap(const float* x, float cap, float* y, int64_t count) {
         const int64_t begin = item * kStretch;
         table_.soft_cap(x + begin, std::min(kStretch, count - begin), cap, y + begin);
     });
+}
+
+double Kernels::multiply_add(int64_t rounds) {
+    std::vector<double> done(static_cast<size_t>(threads()));
+    share(threads(), kSharedCost, [&](int64_t item) { done[static_cast<size_t>(item)] = table_.multiply_add(rounds); });
+    return std::accumulate(done.begin(), done.end(), 0.0);
+}
+
+void Kernels::read_memory(const float* x, int64_t count) {
+    const int64_t piece = 1 << 16;  // floats: 256 KB an item
+    std::atomic<int> negative{0};
+    share(count / piece, kSharedCost, [&](int64_t item) { negative += table_.read_memory(x + item * piece, piece) < 0.0f; });
 }
 
 void Kernels::attention(const AttentionStep& step) {

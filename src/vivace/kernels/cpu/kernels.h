@@ -67,6 +67,12 @@ public:
     // y = softmax(scale q k^T, capped, masked) v.
     void attention(const AttentionStep& step);
 
+    // Keep every thread busy with fused multiply-adds; returns the operations done, two per fma.
+    double multiply_add(int64_t rounds);
+
+    // Read all of x once, on every thread.
+    void read_memory(const float* x, int64_t count);
+
 private:
     // Split `count` items of about `item_cost` multiplications each over the pool; too little work stays on this thread.
     template <class Body>

@@ -69,6 +69,17 @@ void soft_cap(Kernels& kernels, const Array& x, float cap, const Array& y) {
     kernels.soft_cap(x_data, cap, y_data, size_of(x, 0));
 }
 
+double multiply_add(Kernels& kernels, int64_t rounds) {
+    nb::gil_scoped_release unlocked;
+    return kernels.multiply_add(rounds);
+}
+
+void read_memory(Kernels& kernels, const Array& x) {
+    const float* x_data = floats(x, "x", {kAny});
+    nb::gil_scoped_release unlocked;
+    kernels.read_memory(x_data, size_of(x, 0));
+}
+
 }  // namespace
 }  // namespace vivace
 
@@ -86,6 +97,8 @@ NB_MODULE(_native, m) {
         .def("layer_norm", &layer_norm, nb::arg("x"), nb::arg("weight"), nb::arg("bias").none(), nb::arg("eps"),
              nb::arg("y"))
         .def("activation", &activation, nb::arg("kind"), nb::arg("x"), nb::arg("y"))
-        .def("soft_cap", &soft_cap, nb::arg("x"), nb::arg("cap"), nb::arg("y"));
+        .def("soft_cap", &soft_cap, nb::arg("x"), nb::arg("cap"), nb::arg("y"))
+        .def("multiply_add", &multiply_add, nb::arg("rounds"), "Operations done: the processor's ceiling, to be timed.")
+        .def("read_memory", &read_memory, nb::arg("x"), "Reads x once: the memory's ceiling, to be timed.");
     add_attention(kernels);
 }

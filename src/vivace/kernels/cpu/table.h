@@ -58,6 +58,8 @@ struct Table {
     void (*activation)(Activation kind, const float* x, int64_t count, float* y);
     void (*soft_cap)(const float* x, int64_t count, float cap, float* y);
     void (*attention_block)(const AttentionBlock&);
+    double (*multiply_add)(int64_t rounds);
+    float (*read_memory)(const float* x, int64_t count);
 };
 
 extern const Table kAvx512Table;

@@ -3,6 +3,7 @@
 
 #include "../activation_kernel.h"
 #include "../attention_kernel.h"
+#include "../ceiling_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../table.h"
@@ -17,6 +18,8 @@ const Table kAvx2Table = {
     ActivationKernel<avx2::Vec16>::stretch,
     ActivationKernel<avx2::Vec16>::soft_cap,
     AttentionKernel<avx2::Vec16>::block,
+    CeilingKernel<avx2::Vec16>::multiply_add,
+    CeilingKernel<avx2::Vec16>::read_memory,
 };
 
 }  // namespace vivace

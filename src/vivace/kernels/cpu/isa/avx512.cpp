@@ -3,6 +3,7 @@
 
 #include "../activation_kernel.h"
 #include "../attention_kernel.h"
+#include "../ceiling_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../table.h"
@@ -17,6 +18,8 @@ const Table kAvx512Table = {
     ActivationKernel<avx512::Vec16>::stretch,
     ActivationKernel<avx512::Vec16>::soft_cap,
     AttentionKernel<avx512::Vec16>::block,
+    CeilingKernel<avx512::Vec16>::multiply_add,
+    CeilingKernel<avx512::Vec16>::read_memory,
 };
 
 }  // namespace vivace

@@ -3,6 +3,7 @@
 
 #include "../activation_kernel.h"
 #include "../attention_kernel.h"
+#include "../ceiling_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../table.h"
@@ -17,6 +18,8 @@ const Table kPortableTable = {
     ActivationKernel<portable::Vec16>::stretch,
     ActivationKernel<portable::Vec16>::soft_cap,
     AttentionKernel<portable::Vec16>::block,
+    CeilingKernel<portable::Vec16>::multiply_add,
+    CeilingKernel<portable::Vec16>::read_memory,
 };
 
 }  // namespace vivace
