@@ -47,7 +47,7 @@ class Tally:
 
     events: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    memory: list[tuple[float, float]] = field(default_factory=list)  # (seconds, MB)
+    memory: list[tuple[float, list[float]]] = field(default_factory=list)  # (seconds, MB of HTTP and engine process)
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
     with Proof("soak", __doc__, arguments=parser) as proof:
         seconds = proof.options.seconds or SECONDS[proof.options.size]
         # Few pages and few jobs in a step, so that evictions, preemptions and waiting happen too.
-        engine = {"kv_bytes": 4 << 20, "max_jobs": 16, "kernels": proof.options.kernels}
+        engine = {"kv_bytes": 5 << 18, "max_jobs": 16, "kernels": proof.options.kernels}
         with serving([TINY], engine=engine) as server:
             tally = asyncio.run(soak(server, seconds))
             report(proof, server, tally, seconds)
@@ -89,11 +89,20 @@ def report(proof: Proof, server: Server, tally: Tally, seconds: float) -> None:
     for name in ("finished", "cancelled", "refused"):
         proof.demand(tally.events[name] >= CLIENTS, f"at least {CLIENTS} requests were {name}")
     proof.demand(not tally.faults, "no error that was not asked for")
+    complaints = [line for line in server.lines if line.startswith(("WARNING", "ERROR"))]
+    proof.demand(not complaints, f"the server logs no warning and no error ({len(complaints)})")
+    for line in complaints[:5]:
+        proof.say(f"  {line}")
     proof.demand(server.jobs() == 0, "no job is left")
     proof.demand(server.taken_pages() == 0, "all pages are free or idle in the prefix cache")
-    late = [(at, size) for at, size in tally.memory if at >= min(WARM_SECONDS, seconds / 2)]
-    slope = float(np.polyfit(*np.array(late).T, 1)[0]) * 60
-    proof.say(f"  resident memory {late[0][1]:.1f} MB -> {late[-1][1]:.1f} MB, slope {slope:+.2f} MB a minute")
+    late = [(at, sizes) for at, sizes in tally.memory if at >= min(WARM_SECONDS, seconds / 2)]
+    times = [at for at, _ in late]
+    slopes = [float(np.polyfit(times, [sizes[place] for _, sizes in late], 1)[0]) * 60 for place in range(2)]
+    (http_first, engine_first), (http_last, engine_last), slope = late[0][1], late[-1][1], sum(slopes)
+    proof.say(f"  resident memory, HTTP process {http_first:.1f} -> {http_last:.1f} MB, {slopes[0]:+.2f} MB a minute")
+    proof.say(
+        f"  resident memory, engine process {engine_first:.1f} -> {engine_last:.1f} MB, {slopes[1]:+.2f} MB a minute"
+    )
     if seconds > 2 * WARM_SECONDS:
         proof.demand(slope < MOST_GROWTH, f"resident memory grows by less than {MOST_GROWTH:g} MB a minute")
 
@@ -161,10 +170,11 @@ def _body(choose: random.Random) -> dict[str, Any]:
 async def _watch_memory(server: Server, tally: Tally, end: float) -> None:
     start = time.monotonic()
     parent = psutil.Process(server.process.pid)
-    processes = [parent, *parent.children(recursive=True)]
+    processes = [parent, *parent.children()]
+    assert len(processes) == 2, "one HTTP process, one engine process"
     while time.monotonic() < end:
-        size = sum(process.memory_info().rss for process in processes) / 1e6
-        tally.memory.append((time.monotonic() - start, size))
+        sizes = [process.memory_info().rss / 1e6 for process in processes]
+        tally.memory.append((time.monotonic() - start, sizes))
         await asyncio.sleep(0.5)
 
 

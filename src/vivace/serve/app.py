@@ -139,7 +139,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, VivaceError)
     if error.status == CLIENT_CLOSED:
         request.state.client_closed = True
-    if error.status >= 500:
+    if error.status == 500:
         log.error("%s: %s", request.state.request_id, error)
     return error_response(as_request_error(error))
 

@@ -6,6 +6,7 @@ and then stays open as a lifeline: its end means that the HTTP process is gone, 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -41,6 +42,8 @@ def main() -> int:
         replies.send(protocol.encode(protocol.Failed((error.code, error.message, error.hint))))
         context.destroy(linger=1000)
         return 1
+    gc.collect()
+    gc.freeze()  # what is loaded stays, so the collector need not look at it again
     replies.send(protocol.encode(protocol.Ready(list(engine.models.values()))))
     requests = _connect(context, zmq.PULL, setup.requests_address)
     while True:

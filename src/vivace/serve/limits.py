@@ -13,7 +13,9 @@ from typing import Any, NoReturn
 
 from fastapi import HTTPException, Request
 
-from vivace.errors import BodyTooLarge, InvalidRequest
+from starlette.requests import ClientDisconnect
+
+from vivace.errors import BodyTooLarge, Cancelled, InvalidRequest
 
 # A string without its end matches up to the end of the text, so that the scan stays linear.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -34,16 +36,20 @@ async def read_json(request: Request, *, max_bytes: int, max_depth: int) -> dict
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """All bytes of the body; raises BodyTooLarge as soon as it is known to be over `max_bytes`."""
+    """All bytes of the body; raises BodyTooLarge as soon as it is known to be over `max_bytes`, Cancelled if
+    the client goes away."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and len(declared) < 20 and int(declared) > max_bytes:
         raise _too_large(int(declared), max_bytes)
     chunks, total = [], 0
-    async for chunk in request.stream():
-        total += len(chunk)
-        if total > max_bytes:
-            raise _too_large(total, max_bytes)
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            total += len(chunk)
+            if total > max_bytes:
+                raise _too_large(total, max_bytes)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise Cancelled("the client closed the connection before its request was complete") from None
     return b"".join(chunks)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import signal
@@ -102,6 +103,9 @@ class _Server:
 
     async def _announce(self) -> None:
         await self._supervisor.wait_ready()
+        # What is loaded now stays: without it in the way, the garbage of requests is collected soon and quickly.
+        gc.collect()
+        gc.freeze()
         print(announcement(self._address(), self._supervisor.remote.models), flush=True)
 
     def _address(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
@@ -57,6 +58,8 @@ async def _events(
         try:
             async for chunk in chunks:
                 yield event(chunk)
+                # Chunks may lie ready in number: others get their turn, and a lost connection is noticed.
+                await asyncio.sleep(0)
         except VivaceError as error:
             yield event(error_body(as_request_error(error)))
         except Exception:
