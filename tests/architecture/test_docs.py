@@ -29,6 +29,7 @@ PAGES = sorted(path for kind in ("guide", "concept", "reference") for path in (D
 GUIDES = [path for path in PAGES if path.parent.name == "guide"]
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<kind>python|console)\n(?P<code>.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+A_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 NAMES = ("smollm2", "gemma3-270m", "minilm")
 
 
@@ -59,6 +60,13 @@ def test_no_page_of_the_reference_is_left_over() -> None:
 def test_links_lead_to_files(path: Path) -> None:
     links = [link for link in LINK.findall(path.read_text()) if "://" not in link]
     missing = [link for link in links if not (path.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_tests_that_a_page_names_exist(path: Path) -> None:
+    named = A_TEST.findall(path.read_text())
+    missing = [(file, name) for file, name in named if not _has_test(DOCS.parent / file, name)]
     assert not missing
 
 
@@ -93,6 +101,10 @@ def test_console_of_a_guide_prints_what_it_shows(path: Path, monkeypatch: pytest
         if block.kind == "console" and block.mark == "tiny":
             for command, expected in _commands(block.code):
                 assert _run(command) == expected
+
+
+def _has_test(path: Path, name: str) -> bool:
+    return path.exists() and (not name or f"def {name}(" in path.read_text())
 
 
 def _commands(code: str) -> list[tuple[str, str]]:
