@@ -123,7 +123,8 @@ def _compile(source: str) -> CodeType:
         return ChatEnvironment(Meter()).compile(source)
     except (jinja2.TemplateError, SyntaxError, ValueError, RecursionError, MemoryError, BudgetSpentError) as error:
         raise ModelError(
-            f"the model's chat template cannot be used: {error}", hint="give another one with --chat-template"
+            f"the model's chat template cannot be used: {error}",
+            hint="use the model without a template: --raw, or /v1/completions",
         ) from error
 
 
@@ -136,11 +137,13 @@ def _render(code: CodeType, context: Mapping[str, Any], now: datetime | None) ->
         raise InvalidRequest(f"the chat template refuses these messages: {error}", field="messages") from error
     except (BudgetSpentError, RecursionError, MemoryError, OverflowError) as error:
         raise ModelError(
-            f"the chat template exceeds its bounds: {error}", hint="give another one with --chat-template"
+            f"the chat template exceeds its bounds: {error}",
+            hint="use the model without a template: --raw, or /v1/completions",
         ) from error
     except jinja2.exceptions.SecurityError as error:
         raise ModelError(
-            f"the chat template does what is not allowed: {error}", hint="give another one with --chat-template"
+            f"the chat template does what is not allowed: {error}",
+            hint="use the model without a template: --raw, or /v1/completions",
         ) from error
     except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise InvalidRequest(
