@@ -49,6 +49,7 @@ class Crew:
     outputs: dict[int, list[int]] = field(default_factory=dict)
     ends: dict[int, Event] = field(default_factory=dict)
     cancelled: bool = False
+    again: Callable[[], Group] | None = None  # makes the group once more, for groups that branch off
 
     def receive(self, event: Event) -> None:
         """The sink of the crew's jobs, which those that branch off inherit."""
@@ -241,11 +242,14 @@ class Schedule:
 
     def make_beams(self, name: str) -> Crew:
         root, tokens, want = self.prompt()
-        payload = Beam(root, tokens, want)
-        group = Group(next(self._ids), gang=True)
-        group.members.append(fake_job(next(self._ids), name, payload, **self._options()))
-        self.guilt(payload, want - 1)
-        return Crew(group, "beam", beams_alone(root, tokens, want))
+        options, number = self._options(), next(self._ids)
+
+        def make_group() -> Group:
+            return Group(number, gang=True, members=[fake_job(number, name, Beam(root, tokens, want), **options)])
+
+        group = make_group()
+        self.guilt(group.members[0].payload, want - 1)
+        return Crew(group, "beam", beams_alone(root, tokens, want), again=make_group)
 
     def make_pair(self, name: str) -> Crew:
         rng = self.rng
@@ -373,6 +377,21 @@ class Schedule:
         else:
             assert isinstance(error, EngineError) and len(crew.ends) > 1, f"unexpected {error!r}"
             self.tally["groups that never fit"] += 1
+            shares = self.scheduler.lanes[event.job.lane].tree is not None
+            if shares and crew.again is not None:
+                assert not self._fits_alone(crew.again()), "a preempted group did not get on, but would have alone"
+
+    def _fits_alone(self, group: Group) -> bool:
+        """Whether a fresh copy of a group ends without an error when nobody else is there."""
+        job = group.members[0]
+        lane = self.pipelines[job.lane].lane
+        scheduler = Scheduler([lane], self.config)
+        pipeline = FakePipeline(lane, Random(0))
+        scheduler.add_group(group)
+        events: list[Event] = []
+        while (batch := scheduler.plan()) is not None:
+            events += scheduler.accept(batch, pipeline.launch(batch).outcomes())
+        return not any(event.error for event in [*events, *scheduler.flush()])
 
 
 MAKERS: dict[str, Callable[[Schedule, str], Crew]] = {

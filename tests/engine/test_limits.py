@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from vivace.engine.job import Job
-from vivace.engine.limits import SchedulerConfig, cut_span, is_inside_block, longest_block
+from vivace.engine.limits import SchedulerConfig, cut_span, first_of_block, is_inside_block, longest_block
 from vivace.errors import ConfigError
 
 
@@ -50,6 +50,7 @@ def test_random_spans_never_cut_a_block_and_always_reach_the_goal() -> None:
 def test_the_inside_of_a_block_excludes_its_borders() -> None:
     job = make_job(20, ((4, 10),))
     assert [unit for unit in range(20) if is_inside_block(job, unit)] == [5, 6, 7, 8, 9]
+    assert first_of_block(job, 9) == 4 and first_of_block(job, 10) == 10
     assert longest_block(job) == 6 and longest_block(make_job(3)) == 1
 
 

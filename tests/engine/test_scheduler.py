@@ -308,6 +308,19 @@ def test_a_second_request_finds_what_the_first_has_computed() -> None:
     assert job.cached == 0
 
 
+def test_jobs_of_a_group_compute_their_common_beginning_once() -> None:
+    scheduler = make(PAGED, step_budget=8)
+    prompt = bytearray(b"aaaabbbbccccdd")
+    scheduler.add_group(Group(9, members=[simple(n, 14, 30, keys=bytearray(prompt)) for n in (1, 2, 3)]))
+    seen = []
+    for _ in range(3):
+        batch = scheduler.plan()
+        seen.append(spans(batch))
+        accept(scheduler, batch, **{f"j{n}": Outcome(15) for n in (1, 2, 3) if batch and scheduler.jobs[n].gap <= 8})
+    assert seen == [[(1, 0, 8)], [(1, 8, 6)], [(2, 12, 2), (3, 12, 2), (1, 14, 1)]]
+    assert scheduler.stats.cached_units == 24
+
+
 def test_a_chunk_shrinks_to_the_window_pool_and_spares_the_cache() -> None:
     lane = Lane("a", (PageGroup("last", 1, 4, Keep.LAST, 8),), {"last": 5}, 1)
     pipeline = FakePipeline(lane, Random(0))

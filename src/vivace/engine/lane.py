@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vivace.engine.batch import Fork, Lane, PageCopy, Span
+from vivace.engine.follow import Followers
 from vivace.engine.job import Group, Job, JobState
 from vivace.engine.limits import SchedulerConfig, cut_span, is_inside_block, longest_block
 from vivace.engine.pages import LanePages, Stretch
@@ -41,6 +42,7 @@ class LaneState:
         self.pages = LanePages(lane)
         shares = lane.can_share and self.pages.is_positional
         self.tree = PrefixTree(self.pages, lane.key_bytes) if shares else None
+        self.followers = Followers(self.tree) if self.tree is not None else None
         self.queue = WaitingQueue(policy)
         self.running: dict[int, Job] = {}
         self.stuck: list[Group] = []
@@ -82,7 +84,7 @@ class LaneState:
         crews: list[tuple[tuple[int, int, int, int], list[Job]]] = []
         gangs: set[int] = set()
         for job in self.running.values():
-            if job.in_flight or job.goal <= job.done:
+            if job.in_flight or job.goal <= job.done or self._follows(job):
                 continue
             group = job.group
             assert group is not None
@@ -91,7 +93,7 @@ class LaneState:
                 crews.append((key, [job]))
             elif group.id not in gangs and not any(member.in_flight for member in group.members):
                 gangs.add(group.id)
-                crew = [member for member in group.members if member.gap > 0]
+                crew = [member for member in group.members if member.gap > 0 and not self._follows(member)]
                 cost = sum(member.gap * member.unit_cost for member in crew)
                 key = (max(member.granted for member in crew), -max(m.priority for m in crew), cost, job.id)
                 crews.append((key, crew))
@@ -125,12 +127,22 @@ class LaneState:
     def _stretches(self, draft: Draft, crew: list[Job], units: int) -> list[Stretch]:
         """The crew's next spans of at most `units` units each; none if a block makes them too long for this step."""
         counts = [cut_span(job, units) for job in crew]
-        if len(crew) > 1:
-            counts = _level(crew, counts, units)
+        group = crew[0].group
+        if group is not None and group.gang and len(group.members) > 1:
+            counts = self._level(group, crew, counts, units)
         cost = sum(count * job.unit_cost for job, count in zip(crew, counts, strict=True))
         if draft.spans and cost > self.config.step_budget - draft.cost:
             return []
         return [(job, job.done, job.done + count) for job, count in zip(crew, counts, strict=True) if count]
+
+    def _level(self, group: Group, crew: list[Job], counts: list[int], units: int) -> list[int]:
+        """A gang closes its gaps in the same step: until all can, each member keeps a unit back or sits it out."""
+        is_whole = self.followers is None or not any(member in self.followers for member in group.members)
+        if is_whole and all(count == job.gap for job, count in zip(crew, counts, strict=True)):
+            return counts
+        held_back = [cut_span(job, min(units, job.gap - 1)) for job in crew]
+        held_back = [0 if count >= job.gap else count for job, count in zip(crew, held_back, strict=True)]
+        return held_back if any(held_back) or not is_whole else [job.gap for job in crew]
 
     # ---- finding pages
 
@@ -204,6 +216,7 @@ class LaneState:
             self.pages.free(job)
             job.done = 0 if self.pages.is_positional else max(0, min(done, job.done))
             job.entered = 0
+            self._unfollow(job)
             job.preemptions += 1
             job.state = JobState.WAITING
             del self.running[job.id]
@@ -237,7 +250,8 @@ class LaneState:
         return any(job.priority < priority for job in self.running.values())
 
     def _grant_if_running(self, draft: Draft, crew: list[Job]) -> bool:
-        return crew[0].state is JobState.RUNNING and self._grant(draft, [job for job in crew if job.gap > 0])
+        ready = [job for job in crew if job.state is JobState.RUNNING and job.gap > 0 and not self._follows(job)]
+        return bool(ready) and self._grant(draft, ready)
 
     def _has_place(self, group: Group) -> bool:
         """Whether the group may start now: there are pages for all its known units, and some left for those that run.
@@ -292,6 +306,30 @@ class LaneState:
                     job.done = job.cached = job.entered = self.tree.take(hit, job)
                 self.stats.cached_units += job.cached
                 self.stats.missed_units += min(job.goal, len(job.keys) // self.lane.key_bytes) - job.cached
+        if self.followers is not None and len(group.members) > 1:
+            self.followers.start(group)
+
+    def _follows(self, job: Job) -> bool:
+        """Whether the job waits for a leader. When the leader is there, the job starts from its pages."""
+        if not self.followers or job not in self.followers:
+            return False
+        if self.followers.must_wait(job):
+            return True
+        self.followers.drop(job)
+        assert self.tree is not None
+        hit = self.tree.match(job, job.goal - 1)
+        if hit is not None and hit.granules * self.tree.granule > job.done:
+            self.pages.free(job)
+            self.pages.open(job)
+            job.done = job.entered = self.tree.take(hit, job)
+            self.stats.cached_units += job.done - job.cached
+            self.stats.missed_units -= job.done - job.cached
+            job.cached = job.done
+        return False
+
+    def _unfollow(self, job: Job) -> None:
+        if self.followers is not None:
+            self.followers.drop(job)
 
     # ---- after a step
 
@@ -344,18 +382,10 @@ class LaneState:
                 self.queue.push(group)
         else:
             self.pages.free(job)
+            self._unfollow(job)
             del self.running[job.id]
             group.members.remove(job)
         job.state = JobState.FINISHED
-
-
-def _level(crew: list[Job], counts: list[int], units: int) -> list[int]:
-    """A gang closes its gaps in the same step: until all can, each member keeps a unit back, or sits this step out."""
-    if all(count == job.gap for job, count in zip(crew, counts, strict=True)):
-        return counts
-    held_back = [cut_span(job, min(units, job.gap - 1)) for job in crew]
-    held_back = [0 if count >= job.gap else count for job, count in zip(crew, held_back, strict=True)]
-    return held_back if any(held_back) else [job.gap for job in crew]
 
 
 def _first(entry: tuple[tuple[int, int, int, int], list[Job]]) -> tuple[int, int, int, int]:

@@ -65,6 +65,13 @@ def longest_block(job: Job) -> int:
     return max((stop - start for start, stop in job.blocks), default=1)
 
 
+def first_of_block(job: Job, unit: int) -> int:
+    """The first unit of the block that `unit` is inside of, or `unit`."""
+    if not is_inside_block(job, unit):
+        return unit
+    return job.blocks[bisect_left(job.blocks, unit, key=_block_start) - 1][0]
+
+
 def is_inside_block(job: Job, unit: int) -> bool:
     """Whether a span that ends or begins at `unit` would cut a block."""
     if not job.blocks:

@@ -97,16 +97,12 @@ class LanePages:
         It is `target` itself unless a group has no state there: a recurrent state in the middle of a step exists only
         at checkpoints, and a window that has moved on is gone.
         """
-        candidates = {target, 0}
-        if start <= target:
-            candidates.add(start)
-        for keeper in self.keepers:
-            if isinstance(keeper, KeepCheckpoints):
-                candidates.update(range(keeper.span, target + 1, keeper.span))
-        for at in sorted(candidates, reverse=True):
-            if all(keeper.can_resume(job.tables[keeper.name], start, stop, at) for keeper in self.keepers):
-                return at
-        raise AssertionError("a job can always go on from unit 0")
+        spans = [keeper.span for keeper in self.keepers if isinstance(keeper, KeepCheckpoints)]
+        at = target
+        while at and not all(k.can_resume(job.tables[k.name], start, stop, at) for k in self.keepers):
+            below = [(at - 1) // span * span for span in spans]
+            at = max([start if start < at else 0, *below])
+        return at
 
     def settle(self, job: Job, start: int, stop: int, done: int) -> None:
         """After an accepted step over start .. stop of which `done` units count in all."""

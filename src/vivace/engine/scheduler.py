@@ -16,19 +16,12 @@ from vivace.engine.batch import Batch, Event, Fork, Lane, Outcome, PageCopy, Spa
 from vivace.engine.invariants import check_idle, check_lane
 from vivace.engine.job import Group, Job, JobState
 from vivace.engine.lane import Draft, LaneState
-from vivace.engine.limits import SchedulerConfig, longest_block
+from vivace.engine.limits import SchedulerConfig
 from vivace.engine.policy import Clock, Fcfs, Policy
 from vivace.engine.prefix_explain import Explanation, Miss, explain
+from vivace.engine.refuse import outcome_fault, refuse_group
 from vivace.engine.stats import Stats
-from vivace.errors import (
-    Cancelled,
-    ContextLengthExceeded,
-    EngineError,
-    InvalidRequest,
-    Overloaded,
-    StepFailed,
-    VivaceError,
-)
+from vivace.errors import Cancelled, EngineError, StepFailed, VivaceError
 
 __all__ = ["Scheduler", "SchedulerConfig"]
 
@@ -87,12 +80,13 @@ class Scheduler:
 
     def add_group(self, group: Group) -> None:
         """Take in jobs that belong together: all of them or, with an error, none."""
+        lane = self.lanes[group.members[0].lane]
+        waiting = sum(len(state.queue) for state in self.lanes.values())
         try:
-            self._refuse(group)
+            refuse_group(group, lane, self.jobs, waiting, self.config)
         except VivaceError:
             self.stats.jobs_refused += 1
             raise
-        lane = self.lanes[group.members[0].lane]
         if not lane.has_work:
             self._clock.wake(lane.lane.name)
         for job in group.members:
@@ -148,11 +142,12 @@ class Scheduler:
         flight = self._flights.pop(batch.step)
         lane = self.lanes[flight.lane]
         born: set[int] = set()
-        faults = [self._fault(lane, span, outcome, born) for span, outcome in zip(flight.spans, outcomes, strict=True)]
+        answers = list(zip(flight.spans, outcomes, strict=True))
+        faults = [outcome_fault(lane, span, outcome, self.jobs, born) for span, outcome in answers]
         for span in flight.spans:
             span.job.in_flight = False
         self._count(flight)
-        for span, outcome, fault in zip(flight.spans, outcomes, faults, strict=True):
+        for (span, outcome), fault in zip(answers, faults, strict=True):
             job = span.job
             if job.state is JobState.FINISHED:
                 continue  # its gang has failed
@@ -241,33 +236,6 @@ class Scheduler:
 
     # ---- private
 
-    def _refuse(self, group: Group) -> None:
-        """Raise what forbids taking the group in."""
-        assert group.members and len({job.lane for job in group.members}) == 1, "a group lives in one lane"
-        lane = self.lanes[group.members[0].lane]
-        waiting = sum(len(state.queue) for state in self.lanes.values())
-        if waiting >= self.config.max_waiting:
-            raise Overloaded(
-                f"{waiting} requests wait already, the limit is {self.config.max_waiting}", hint="try again later"
-            )
-        if len(group.members) > self.config.max_running:
-            asked, limit = len(group.members), self.config.max_running
-            raise InvalidRequest(f"the request asks for {asked} sequences at once, at most {limit} can run")
-        for job in group.members:
-            assert job.id not in self.jobs, f"job id {job.id} is in use"
-            assert job.state is JobState.WAITING and 0 <= job.done < job.goal <= job.limit, f"job {job.id} is malformed"
-            assert len(job.keys) % lane.lane.key_bytes == 0, f"job {job.id} has a part of a key"
-            self._refuse_size(lane, job)
-
-    def _refuse_size(self, lane: LaneState, job: Job) -> None:
-        unfit = lane.pages.unfit(job.limit, longest_block(job))
-        if unfit is not None:
-            group, need, have = unfit
-            raise ContextLengthExceeded(
-                f"a request of up to {job.limit} units needs {need} pages of '{group}', there are {have}",
-                hint="ask for a shorter answer, shorten the input, or give the engine more memory",
-            )
-
     def _draft(self, lane: LaneState) -> Draft:
         draft = lane.draft(self.step + 1)
         while lane.stuck:
@@ -296,28 +264,6 @@ class Scheduler:
 
     def _drop_copies(self, flight: _Flight, job: Job) -> None:
         self.lanes[flight.lane].pages.drop_sources(flight.copies.pop(job.id, ()))
-
-    def _fault(self, lane: LaneState, span: Span, outcome: Outcome, born: set[int]) -> str | None:
-        """What is wrong with an outcome, or None. `born` collects the ids of the step's forks."""
-        job, stop = span.job, span.start + span.count
-        target = stop - outcome.rollback
-        if not 0 <= outcome.rollback <= stop:
-            return f"it rolls back {outcome.rollback} of {stop} units"
-        if outcome.finished is None and not target <= outcome.goal <= job.limit:
-            return f"its goal is {outcome.goal}, expected {target} .. {job.limit}"
-        if len(outcome.keys) % lane.lane.key_bytes:
-            return f"{len(outcome.keys)} bytes are no whole number of keys of {lane.lane.key_bytes} bytes"
-        for fork in outcome.forks:
-            child = fork.job
-            is_known = child.id in self.jobs or child.id in born or child.state is not JobState.WAITING
-            if is_known or child.lane != job.lane:
-                return f"fork {child.id} is not a new job of lane {job.lane!r}"
-            if not 0 <= fork.at <= target or not fork.at < child.goal <= child.limit:
-                return f"fork {child.id} at {fork.at} of {target} units has goal {child.goal} and limit {child.limit}"
-            if lane.pages.unfit(child.limit, longest_block(child)) is not None:
-                return f"fork {child.id} with limit {child.limit} does not fit the pools"
-            born.add(child.id)
-        return None
 
     def _commit(self, lane: LaneState, span: Span, outcome: Outcome) -> None:
         job, stop = span.job, span.start + span.count
