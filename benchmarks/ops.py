@@ -1,0 +1,168 @@
+"""Times every operation in every implementation beside what the machine can do: `make bench-ops`.
+
+The ceilings are measured in the same run: reading memory, and fused multiply-adds. A share of the ceiling is the larger
+of the two shares. Work that stays in the caches reads faster than memory, so small shapes may pass 100%. Times are the best
+of several.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.cases import Case, all_cases
+from vivace.kernels import select
+from vivace.kernels.cpu import bind
+from vivace.runtime.device import probe_hardware
+from vivace.runtime.threads import use_threads
+
+TIME_PER_CASE = 0.02  # seconds of repetitions of one case in one implementation, small size
+LEAST_TIME = 2e-4  # seconds that one measurement spans at least, so that the clock does not matter
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Bytes read and operations done per second by all threads, and with which loop."""
+
+    source: str
+    bytes_per_s: float
+    operations_per_s: float
+
+    def describe(self) -> str:
+        speed, rate = self.operations_per_s / 1e9, self.bytes_per_s / 1e9
+        return f"ceilings ({self.source} loops): {rate:.1f} GB/s read, {speed:.0f} Gflop/s"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case in one implementation. `share` is that of the ceiling, 0 to 1."""
+
+    op: str
+    shape: str
+    implementation: str
+    us: float
+    gflops: float
+    gbytes: float
+    share: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=("small", "full"), default="small")
+    parser.add_argument("--threads", type=int, default=probe_hardware().cores)
+    parser.add_argument("--op", help="time this operation only")
+    parser.add_argument("--json", type=Path, help="write the results here too")
+    options = parser.parse_args()
+    is_full = options.size == "full"
+    torch.manual_seed(0)
+    ceilings = measure_ceilings(options.threads)
+    machine = {**asdict(probe_hardware()), "threads": options.threads, "torch": torch.__version__, "commit": _commit()}
+    print(f"{machine['cpu']}, {options.threads} threads, torch {torch.__version__}, commit {machine['commit']}")
+    print(ceilings.describe() + "\n")
+    cases = [case for case in all_cases(is_full=is_full) if options.op in (None, case.op)]
+    seconds = 5 * TIME_PER_CASE if is_full else TIME_PER_CASE
+    results = []
+    for name in implementations(is_full=is_full):
+        ops = _resolve(name, options.threads)
+        results += [measure(case, name, ops, ceilings, seconds) for case in cases]
+    print(table(results))
+    if options.json:
+        report = {"machine": machine, "ceilings": asdict(ceilings), "results": [asdict(result) for result in results]}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def implementations(*, is_full: bool) -> list[str]:
+    """Sets of operations: the reference, and native ones for the best instruction set, in full size for each."""
+    isas = bind.supported_isas() if bind.why_missing() is None else ()
+    return ["ref", *(isas[:2] if is_full else isas[:1])]
+
+
+def measure(case: Case, name: str, ops: select.BoundOps, ceilings: Ceilings, seconds: float) -> Result:
+    """The best time of a case, as rates and as a share of the ceilings."""
+    time_s = best_time(case.prepare(ops), seconds)
+    share = max(case.bytes / ceilings.bytes_per_s, case.operations / ceilings.operations_per_s) / time_s
+    gflops, gbytes = case.operations / time_s / 1e9, case.bytes / time_s / 1e9
+    return Result(case.op, case.shape, f"{name}: {ops.bound[case.op].name}", 1e6 * time_s, gflops, gbytes, share)
+
+
+def best_time(call: Callable[[], Any], seconds: float) -> float:
+    """Seconds per call: the best of as many measurements as fit, three at least."""
+    call()
+    start = time.perf_counter()
+    call()
+    once = max(time.perf_counter() - start, 1e-7)
+    inner = max(1, round(LEAST_TIME / once))
+    best = float("inf")
+    for _ in range(max(3, round(seconds / (inner * once)))):
+        start = time.perf_counter()
+        for _ in range(inner):
+            call()
+        best = min(best, (time.perf_counter() - start) / inner)
+    return best
+
+
+def measure_ceilings(threads: int) -> Ceilings:
+    """By native loops; without them by torch's sum and matrix product, which may stay below the true ceiling."""
+    memory = torch.zeros(1 << 26)  # 256 MB: more than the caches hold
+    memory_bytes = 4 * len(memory)
+    if bind.why_missing() is None:
+        native, rounds = bind.NativeOps(None, threads), 1_000_000
+        operations = native.multiply_add(rounds)
+        fma_s = best_time(lambda: native.multiply_add(rounds), 0.3)
+        read_s = best_time(lambda: native.read_memory(memory), 0.5)
+        return Ceilings(f"native {native.isa}", memory_bytes / read_s, operations / fma_s)
+    torch.set_num_threads(threads)
+    square = torch.ones(1024, 1024)
+    read_s, product_s = best_time(memory.sum, 0.5), best_time(lambda: square @ square, 0.3)
+    return Ceilings("torch", memory_bytes / read_s, 2 * 1024**3 / product_s)
+
+
+def table(results: list[Result]) -> str:
+    """Fixed columns, one row per case and implementation, implementations of a case side by side."""
+    lines = [
+        f"{'operation':17} {'shape':22} {'implementation':26} {'us':>10} {'Gflop/s':>9} {'GB/s':>8} {'ceiling':>8}"
+    ]
+    for result in sorted(results, key=lambda result: result.op):
+        lines.append(
+            f"{result.op:17} {result.shape:22} {result.implementation:26} {result.us:10.1f} {result.gflops:9.1f} "
+            f"{result.gbytes:8.1f} {result.share:8.0%}"
+        )
+    return "\n".join(_grouped(lines))
+
+
+def _grouped(lines: list[str]) -> Iterator[str]:
+    """The table with each case's implementations next to each other, in the order in which cases first came."""
+    yield lines[0]
+    order: dict[str, list[str]] = {}
+    for line in lines[1:]:
+        order.setdefault(line[:40], []).append(line)
+    for group in order.values():
+        yield from group
+
+
+def _resolve(name: str, threads: int) -> select.BoundOps:
+    use_threads(threads, native=name != "ref")
+    return select.resolve(choice="ref") if name == "ref" else select.resolve(choice="native", isa=name, threads=threads)
+
+
+def _commit() -> str:
+    """The checked-out commit, marked when files differ from it."""
+    root = Path(__file__).parent
+    run = [("git", "rev-parse", "--short", "HEAD"), ("git", "status", "--porcelain", "--untracked-files=no")]
+    try:
+        head, changes = (subprocess.run(c, cwd=root, capture_output=True, text=True, check=True).stdout for c in run)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.strip() + (" with changes" if changes.strip() else "")
+
+
+if __name__ == "__main__":
+    main()
