@@ -1,8 +1,8 @@
 """Times every operation in every implementation beside what the machine can do: `make bench-ops`.
 
 The ceilings are measured in the same run: reading memory, and fused multiply-adds. A share of the ceiling is the larger
-of the two shares. Work that stays in the caches reads faster than memory, so small shapes may pass 100%. Times are the best
-of several.
+of the two shares. Work that stays in the caches reads faster than memory, so small shapes may pass 100%. Times are the
+best of several.
 """
 
 from __future__ import annotations
