@@ -59,6 +59,16 @@ class Engine:
         """The models by name."""
         return self._infos
 
+    @property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """The pipelines by model name, for who measures them."""
+        return self._pipelines
+
+    @property
+    def loop(self) -> Loop:
+        """The running loop, for who measures it; it is started if need be, and the models are fixed from now on."""
+        return self._running_loop()
+
     def add_model(self, source: str, *, name: str | None = None, progress: Progress | None = None) -> ModelInfo:
         """Load a model: `source` is a short name, a hub id or a path, `name` what requests call it.
 
