@@ -104,10 +104,10 @@ def step_times(num_jobs: int, steps: int) -> list[int]:
 def main() -> None:
     with Proof("scheduler", __doc__) as proof:
         count = SCHEDULES[proof.options.size]
-        began = time.perf_counter()
+        began, wall = time.process_time(), time.perf_counter()
         gc.freeze()
         tally = run_schedules(0, count)
-        seconds = time.perf_counter() - began
+        seconds, wall = time.process_time() - began, time.perf_counter() - wall
         for name in (*COUNTED, *sorted(set(tally) - set(COUNTED))):
             proof.say(f"{tally[name]:>9} {name}")
         times = step_times(64, 400)
@@ -116,7 +116,8 @@ def main() -> None:
         proof.demand(True, f"{count} schedules ended as alone, invariants held after each of {tally['steps']} steps")
         missing = shortfalls(tally, count)
         proof.demand(not missing, "; ".join(["every kind of event happened often enough", *missing]))
-        proof.demand(seconds < 60, f"it took {seconds:.0f} s, under a minute")
+        # processor time: other work on the machine says nothing about the scheduler
+        proof.demand(seconds < 60, f"it took {seconds:.0f} s of one core, under a minute ({wall:.0f} s on the clock)")
 
 
 if __name__ == "__main__":
