@@ -51,15 +51,15 @@ inline Vec16 tanh(Vec16 x) {
 // erfc z = e^(-z g(z)) for 0 <= z <= 5, where g is a polynomial: relative error at most 1e-7 near zero, 2e-6 at 5.
 template <class Vec16>
 inline Vec16 erfc_positive(Vec16 z) {
-    Vec16 g = Vec16::all(-8.54351589e-10f);
+    Vec16 g = Vec16::all(-8.54351534e-10f);
     g = fma(g, z, Vec16::all(3.39491280e-8f));
-    g = fma(g, z, Vec16::all(-6.15144074e-7f));
+    g = fma(g, z, Vec16::all(-6.15144018e-7f));
     g = fma(g, z, Vec16::all(6.72484612e-6f));
     g = fma(g, z, Vec16::all(-4.93304506e-5f));
     g = fma(g, z, Vec16::all(0.000253724662f));
     g = fma(g, z, Vec16::all(-0.000909763214f));
     g = fma(g, z, Vec16::all(0.00201329216f));
-    g = fma(g, z, Vec16::all(-0.000426239043f));
+    g = fma(g, z, Vec16::all(-0.000426239014f));
     g = fma(g, z, Vec16::all(-0.0190311261f));
     g = fma(g, z, Vec16::all(0.102746464f));
     g = fma(g, z, Vec16::all(0.636623323f));
