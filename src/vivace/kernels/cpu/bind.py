@@ -31,6 +31,11 @@ def supported_isas() -> tuple[str, ...]:
     return tuple(importlib.import_module(_MODULE).supported_isas())
 
 
+def byte_dots_by() -> str:
+    """Which instruction `NativeOps.byte_dots` measures."""
+    return str(importlib.import_module(_MODULE).byte_dots_by())
+
+
 class NativeOps:
     """The operations that have a native kernel, over one instruction set and one thread pool.
 
@@ -131,6 +136,10 @@ class NativeOps:
     def multiply_add(self, rounds: int) -> float:
         """Keep every thread busy; returns the operations done. Timed, it is the processor's ceiling."""
         return float(self._kernels.multiply_add(rounds))
+
+    def byte_dots(self, rounds: int) -> float:
+        """Keep every thread busy with dot products of bytes; returns the operations done: the integer ceiling."""
+        return float(self._kernels.byte_dots(rounds))
 
     def read_memory(self, x: Tensor) -> None:
         """Read a flat tensor once. Timed, it is the memory's ceiling."""

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "attention.h"
+#include "ceilings.h"
 
 namespace vivace {
 namespace {
@@ -119,6 +120,13 @@ void Kernels::soft_cap(const float* x, float cap, float* y, int64_t count) {
 double Kernels::multiply_add(int64_t rounds) {
     std::vector<double> done(static_cast<size_t>(threads()));
     share(threads(), kSharedCost, [&](int64_t item) { done[static_cast<size_t>(item)] = table_.multiply_add(rounds); });
+    return std::accumulate(done.begin(), done.end(), 0.0);
+}
+
+double Kernels::byte_dots(int64_t rounds) {
+    const auto run = best_byte_dots().run;
+    std::vector<double> done(static_cast<size_t>(threads()));
+    share(threads(), kSharedCost, [&](int64_t item) { done[static_cast<size_t>(item)] = run(rounds); });
     return std::accumulate(done.begin(), done.end(), 0.0);
 }
 

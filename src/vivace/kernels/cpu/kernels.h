@@ -70,6 +70,9 @@ public:
     // Keep every thread busy with fused multiply-adds; returns the operations done, two per fma.
     double multiply_add(int64_t rounds);
 
+    // Keep every thread busy with dot products of bytes; returns the operations done, two per product and sum.
+    double byte_dots(int64_t rounds);
+
     // Read all of x once, on every thread.
     void read_memory(const float* x, int64_t count);
 

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "ceilings.h"
 #include "kernels.h"
 
 namespace vivace {
@@ -74,6 +75,11 @@ double multiply_add(Kernels& kernels, int64_t rounds) {
     return kernels.multiply_add(rounds);
 }
 
+double byte_dots(Kernels& kernels, int64_t rounds) {
+    nb::gil_scoped_release unlocked;
+    return kernels.byte_dots(rounds);
+}
+
 void read_memory(Kernels& kernels, const Array& x) {
     const float* x_data = floats(x, "x", {kAny});
     nb::gil_scoped_release unlocked;
@@ -87,6 +93,7 @@ NB_MODULE(_native, m) {
     using namespace vivace;
     m.doc() = "Native CPU kernels. The menu and its equations are in vivace.kernels.ops.";
     m.def("supported_isas", &supported_isas, "Instruction sets of this machine that were built in, the best first.");
+    m.def("byte_dots_by", [] { return best_byte_dots().instruction; }, "What byte_dots measures.");
     nb::class_<Kernels> kernels(m, "Kernels");
     kernels.def(nb::init<const std::string&, int>(), nb::arg("isa"), nb::arg("threads"))
         .def_prop_ro("isa", &Kernels::isa)
@@ -99,6 +106,7 @@ NB_MODULE(_native, m) {
         .def("activation", &activation, nb::arg("kind"), nb::arg("x"), nb::arg("y"))
         .def("soft_cap", &soft_cap, nb::arg("x"), nb::arg("cap"), nb::arg("y"))
         .def("multiply_add", &multiply_add, nb::arg("rounds"), "Operations done: the processor's ceiling, to be timed.")
+        .def("byte_dots", &byte_dots, nb::arg("rounds"), "Operations done on bytes: the integer ceiling, to be timed.")
         .def("read_memory", &read_memory, nb::arg("x"), "Reads x once: the memory's ceiling, to be timed.");
     add_attention(kernels);
 }
