@@ -10,35 +10,20 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.cases import Case, all_cases
 from vivace.kernels import select
 from vivace.kernels.cpu import bind
+from vivace.lab.ceilings import Ceilings, best_time, measure_ceilings
 from vivace.runtime.device import probe_hardware
 from vivace.runtime.threads import use_threads
 
 TIME_PER_CASE = 0.02  # seconds of repetitions of one case in one implementation, small size
-LEAST_TIME = 2e-4  # seconds that one measurement spans at least, so that the clock does not matter
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """Bytes read and operations done per second by all threads, and with which loop."""
-
-    source: str
-    bytes_per_s: float
-    operations_per_s: float
-
-    def describe(self) -> str:
-        speed, rate = self.operations_per_s / 1e9, self.bytes_per_s / 1e9
-        return f"ceilings ({self.source} loops): {rate:.1f} GB/s read, {speed:.0f} Gflop/s"
 
 
 @dataclass(frozen=True)
@@ -88,41 +73,9 @@ def implementations(*, is_full: bool) -> list[str]:
 def measure(case: Case, name: str, ops: select.BoundOps, ceilings: Ceilings, seconds: float) -> Result:
     """The best time of a case, as rates and as a share of the ceilings."""
     time_s = best_time(case.prepare(ops), seconds)
-    share = max(case.bytes / ceilings.bytes_per_s, case.operations / ceilings.operations_per_s) / time_s
+    share = max(case.bytes / ceilings.read_bytes_per_s, case.operations / ceilings.floats_per_s) / time_s
     gflops, gbytes = case.operations / time_s / 1e9, case.bytes / time_s / 1e9
     return Result(case.op, case.shape, f"{name}: {ops.bound[case.op].name}", 1e6 * time_s, gflops, gbytes, share)
-
-
-def best_time(call: Callable[[], Any], seconds: float) -> float:
-    """Seconds per call: the best of as many measurements as fit, three at least."""
-    call()
-    start = time.perf_counter()
-    call()
-    once = max(time.perf_counter() - start, 1e-7)
-    inner = max(1, round(LEAST_TIME / once))
-    best = float("inf")
-    for _ in range(max(3, round(seconds / (inner * once)))):
-        start = time.perf_counter()
-        for _ in range(inner):
-            call()
-        best = min(best, (time.perf_counter() - start) / inner)
-    return best
-
-
-def measure_ceilings(threads: int) -> Ceilings:
-    """By native loops; without them by torch's sum and matrix product, which may stay below the true ceiling."""
-    memory = torch.zeros(1 << 26)  # 256 MB: more than the caches hold
-    memory_bytes = 4 * len(memory)
-    if bind.why_missing() is None:
-        native, rounds = bind.NativeOps(None, threads), 1_000_000
-        operations = native.multiply_add(rounds)
-        fma_s = best_time(lambda: native.multiply_add(rounds), 0.3)
-        read_s = best_time(lambda: native.read_memory(memory), 0.5)
-        return Ceilings(f"native {native.isa}", memory_bytes / read_s, operations / fma_s)
-    torch.set_num_threads(threads)
-    square = torch.ones(1024, 1024)
-    read_s, product_s = best_time(memory.sum, 0.5), best_time(lambda: square @ square, 0.3)
-    return Ceilings("torch", memory_bytes / read_s, 2 * 1024**3 / product_s)
 
 
 def table(results: list[Result]) -> str:
