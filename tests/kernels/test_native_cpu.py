@@ -12,6 +12,7 @@ import torch
 from tests.kernels.conftest import ISAS
 from tests.kernels.steps import GROUP, cut_step, random_past
 from vivace.errors import ConfigError
+from vivace.kernels.cpu import bind
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.layout import pack_panels
 from vivace.kernels.ops import Activation, AttentionSpec, f32_weight
@@ -110,8 +111,13 @@ def test_a_wrong_tensor_is_refused_with_its_name(change: dict[str, Any], message
         kernels.linear(**{**good, "y": torch.zeros(2, 20), **change})
 
 
+def test_a_machine_without_the_highest_set_takes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bind, "supported_isas", lambda: ("portable",))
+    assert NativeOps("avx512", 1).isa == "portable"
+
+
 def test_unknown_instruction_sets_and_thread_counts_are_refused() -> None:
-    with pytest.raises(ConfigError, match="instruction set 'avx3' is not available"):
+    with pytest.raises(ConfigError, match="instruction set 'avx3' is not known"):
         NativeOps("avx3", 1)
     with pytest.raises(ValueError, match="threads is 0"):
         NativeOps(None, 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,14 +25,34 @@ from vivace.runtime import threads as runtime_threads
 
 CHOICES = ("auto", "native", "ref", "rows")
 
-# Operations whose reference only copies, or rounds each product and sum by itself: invariant in every set.
-_EXACT = ("add", "embedding", "rope", "kv_copy", "kv_move", "kv_rotate")
-# Coarse operations and the fine ones that their composition calls.
-_PARTS = {
-    "linear_add": ("linear",),
-    "qkv_rope_store": ("linear", "rms_norm", "rope"),
-    "gated_mlp": ("linear", "activation", "linear_add"),
-}
+# Every set starts from these.
+_REFERENCE: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "embedding": embedding.embedding,
+        "linear": linear.linear,
+        "add": linear.add,
+        "rms_norm": norm.rms_norm,
+        "layer_norm": norm.layer_norm,
+        "activation": activation.activation,
+        "soft_cap": activation.soft_cap,
+        "rope": rope.rope,
+        "attention": attention.attention,
+        "attention_packed": attention.attention_packed,
+        "kv_copy": kv.kv_copy,
+        "kv_move": kv.kv_move,
+        "kv_rotate": kv.kv_rotate,
+    }
+)
+# Of these, the ones that only copy, or round each product and sum by itself: invariant in every set.
+_EXACT = frozenset(("add", "embedding", "rope", "kv_copy", "kv_move", "kv_rotate"))
+# Coarse operations as compositions of bound ones, where a set has no kernel of its own: the function and its parts.
+_COMPOSITIONS: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = MappingProxyType(
+    {
+        "linear_add": (linear.linear_add, ("linear",)),
+        "qkv_rope_store": (qkv.qkv_rope_store, ("linear", "rms_norm", "rope")),
+        "gated_mlp": (mlp.gated_mlp, ("linear", "activation", "linear_add")),
+    }
+)
 _ROWS_OPS = ("linear", "rms_norm", "layer_norm", "activation", "soft_cap", "attention", "attention_packed")
 _NATIVE_OPS = (*_ROWS_OPS, "linear_add")
 
@@ -90,43 +111,24 @@ def resolve(
     isa      highest instruction set native kernels may use: avx512, avx2, portable (VIVACE_ISA); None takes the best
     threads  threads that native kernels use; None takes torch's count
 
-    Raises ConfigError for an unknown name, and for "native" when there are no native kernels for this machine.
+    A set of operations owns its thread pool. Raises ConfigError for an unknown name, and for "native" when there are no native kernels for this machine.
     "rows" sets torch to one thread, because the invariance of one row rests on it.
     """
     if choice not in CHOICES:
         raise ConfigError(f"kernels is '{choice}', expected one of {', '.join(CHOICES)}", hint=nearest(choice, CHOICES))
     # Every method of the menu is bound just below, so nothing of it stays abstract.
     ops = BoundOps(torch.device(device))  # type: ignore[abstract]
-    _bind_reference(ops)
+    for op, call in _REFERENCE.items():
+        ops._bind(op, Bound("reference (torch)", call, op in _EXACT))
     if choice == "rows":
         _bind_rows(ops)
     elif choice != "ref":
         _bind_native(ops, isa, threads, is_required=choice == "native")
-    _mark_compositions(ops)
+    for op, (call, parts) in _COMPOSITIONS.items():
+        if op not in ops.bound:
+            is_invariant = all(ops.bound[part].is_invariant for part in parts)
+            ops._bind(op, Bound("composition", partial(call, ops), is_invariant))
     return ops
-
-
-def _bind_reference(ops: BoundOps) -> None:
-    table: Mapping[str, Callable[..., Any]] = {
-        "embedding": embedding.embedding,
-        "add": linear.add,
-        "linear": linear.linear,
-        "linear_add": partial(linear.linear_add, ops),
-        "rms_norm": norm.rms_norm,
-        "layer_norm": norm.layer_norm,
-        "activation": activation.activation,
-        "soft_cap": activation.soft_cap,
-        "rope": rope.rope,
-        "qkv_rope_store": partial(qkv.qkv_rope_store, ops),
-        "gated_mlp": partial(mlp.gated_mlp, ops),
-        "attention": attention.attention,
-        "attention_packed": attention.attention_packed,
-        "kv_copy": kv.kv_copy,
-        "kv_move": kv.kv_move,
-        "kv_rotate": kv.kv_rotate,
-    }
-    for op, call in table.items():
-        ops._bind(op, Bound("reference (torch)", call, op in _EXACT))
 
 
 def _bind_rows(ops: BoundOps) -> None:
@@ -150,14 +152,6 @@ def _bind_native(ops: BoundOps, isa: str | None, threads: int | None, *, is_requ
         ops._bind(op, Bound(f"native {kernels.isa}", getattr(kernels, op), True))
     ops._pack = pack_panels
     ops._note = f"native kernels on {kernels.threads} threads"
-
-
-def _mark_compositions(ops: BoundOps) -> None:
-    """A composition is invariant when its parts are."""
-    for op, parts in _PARTS.items():
-        if isinstance(ops.bound[op].call, partial):
-            is_invariant = all(ops.bound[part].is_invariant for part in parts)
-            ops.bound[op] = Bound("composition", ops.bound[op].call, is_invariant)
 
 
 def _keep(weight: LinearWeight) -> LinearWeight:

@@ -14,6 +14,8 @@ from vivace.kernels.layout import PANEL_FORMAT
 from vivace.kernels.ops import Activation, AttentionSpec, KVStore, LinearWeight, Rows
 from vivace.kernels.ref.attention import seen_by_row
 
+ISAS = ("avx512", "avx2", "portable")  # the best first; the last runs everywhere
+
 _MODULE = "vivace.kernels.cpu._native"
 
 
@@ -27,7 +29,7 @@ def why_missing() -> str | None:
 
 
 def supported_isas() -> tuple[str, ...]:
-    """Instruction sets of this machine that native kernels were built for, the best first."""
+    """Those of ISAS that this machine has and native kernels were built for, the best first."""
     return tuple(importlib.import_module(_MODULE).supported_isas())
 
 
@@ -46,11 +48,8 @@ class NativeOps:
     """
 
     def __init__(self, isa: str | None, threads: int) -> None:
-        known = supported_isas()
-        if isa is not None and isa not in known:
-            message = f"instruction set '{isa}' is not available, expected one of {', '.join(known)}"
-            raise ConfigError(message, hint=nearest(isa, known))
-        self._kernels: Any = importlib.import_module(_MODULE).Kernels(isa or known[0], threads)
+        module: Any = importlib.import_module(_MODULE)
+        self._kernels: Any = module.Kernels(_best_isa(isa), threads)
         self.isa: str = self._kernels.isa
         self.threads: int = self._kernels.threads
 
@@ -144,6 +143,15 @@ class NativeOps:
     def read_memory(self, x: Tensor) -> None:
         """Read a flat tensor once. Timed, it is the memory's ceiling."""
         self._kernels.read_memory(_view(x))
+
+
+def _best_isa(highest: str | None) -> str:
+    """The best instruction set of this machine up to `highest`."""
+    if highest is not None and highest not in ISAS:
+        message = f"instruction set '{highest}' is not known, expected one of {', '.join(ISAS)}"
+        raise ConfigError(message, hint=nearest(highest, ISAS))
+    allowed = ISAS if highest is None else ISAS[ISAS.index(highest) :]
+    return next(isa for isa in allowed if isa in supported_isas())
 
 
 def _view(x: Tensor) -> Any:
