@@ -111,8 +111,8 @@ def resolve(
     isa      highest instruction set native kernels may use: avx512, avx2, portable (VIVACE_ISA); None takes the best
     threads  threads that native kernels use; None takes torch's count
 
-    A set of operations owns its thread pool. Raises ConfigError for an unknown name, and for "native" when there are no native kernels for this machine.
-    "rows" sets torch to one thread, because the invariance of one row rests on it.
+    A set of operations owns its thread pool. "rows" sets torch to one thread, because the invariance of one row rests
+    on it. Raises ConfigError for an unknown name, and for "native" when this machine has no native kernels.
     """
     if choice not in CHOICES:
         raise ConfigError(f"kernels is '{choice}', expected one of {', '.join(CHOICES)}", hint=nearest(choice, CHOICES))
