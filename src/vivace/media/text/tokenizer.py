@@ -118,7 +118,10 @@ class Tokenizer(ABC):
         return ids
 
     def encode_segments(self, segments: Iterable[Segment]) -> list[int]:
-        """Return the ids of typed segments. Plain text across borders is one run; only special tokens cut it."""
+        """Return the ids of typed segments. Plain text across borders is one run; only special tokens cut it.
+
+        Raises InvalidRequest for text that is no Unicode: a lone surrogate, as Python makes of bytes that are no UTF-8.
+        """
         ids: list[int] = []
         pieces = self._split_special(segments)
         for index, piece in enumerate(pieces):
@@ -190,6 +193,7 @@ class Tokenizer(ABC):
             run.clear()
 
         for segment in segments:
+            _check_text(segment.text)
             if not segment.is_template:
                 run.append(segment.text)
                 continue
@@ -201,3 +205,13 @@ class Tokenizer(ABC):
                     run.append(piece)
         close_run()
         return pieces
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"the text has a lone surrogate, U+{ord(text[error.start]):04X}, at character {error.start}",
+            hint="give text as UTF-8; iconv converts other encodings",
+        ) from None
