@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,17 @@ def test_a_fault_of_ours_shows_no_traceback_unless_asked(vivace: Vivace, monkeyp
     assert "error: AssertionError: a broken part" in done.err
     assert "--debug" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("verb", ["run", "tokenize", "embed"])
+def test_text_that_is_not_utf_8_is_the_callers_mistake(verb: str, tiny_encoder: Path) -> None:
+    model = tiny_encoder if verb == "embed" else TINY
+    piped = subprocess.run([sys.executable, "-m", "vivace", verb, model], input=b"caf\xe9\n", capture_output=True)
+    given = subprocess.run([sys.executable, "-m", "vivace", verb, model, b"caf\xe9"], capture_output=True)
+    for done in (piped, given):  # the locale decides whether Python refuses the byte or makes a surrogate of it
+        assert done.returncode == 1
+        assert b"UTF-8" in done.stderr
+        assert b"a fault of Vivace" not in done.stderr
 
 
 def test_debug_keeps_the_traceback() -> None:

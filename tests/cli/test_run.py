@@ -18,7 +18,7 @@ def test_stdout_holds_the_answer_alone(vivace: Vivace) -> None:
 
 
 def test_the_prompt_may_be_piped(vivace: Vivace) -> None:
-    assert vivace("run", TINY, *FAST, stdin=QUESTION).out == f"{ANSWER}\n"
+    assert vivace("run", TINY, *FAST, stdin=f"{QUESTION}\n").out == f"{ANSWER}\n"
 
 
 def test_raw_continues_the_prompt_without_the_template(vivace: Vivace) -> None:

@@ -104,9 +104,7 @@ CASES = [
         off={"scaling": plain_rope},
     ),
 ]
-MISTRAL = Case(
-    "mistral", {**BASE, "sliding_window": 9}, off={"window": lambda config: replace(config, window=None)}
-)
+MISTRAL = Case("mistral", {**BASE, "sliding_window": 9}, off={"window": lambda config: replace(config, window=None)})
 
 
 @pytest.fixture(scope="module")

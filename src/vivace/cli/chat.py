@@ -48,6 +48,8 @@ class Chat:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  # line editing and history for input()
         note(f"{self._model.info.name} is ready. /help shows the commands, /exit ends.")
+        if self._is_raw:
+            note("Without a chat template each line is continued for itself: there is no conversation.")
         while True:
             try:
                 line = input(">>> ").strip()

@@ -97,6 +97,8 @@ def _explain(error: Exception) -> tuple[str, str]:
     """Message and hint of any error."""
     if isinstance(error, VivaceError):
         return error.message, error.hint
+    if isinstance(error, UnicodeError):  # of an argument, standard input or a file
+        return f"a text is not UTF-8: {error}", "convert it first, for example with iconv"
     if isinstance(error, OSError):
         return str(error), "check the path and its permissions"
     return f"{type(error).__name__}: {error}", "a fault of Vivace: report it with the output of `vivace --debug ...`"

@@ -46,7 +46,7 @@ def run(
     Options.of(options)  # before the model is loaded: a wrong value should not cost a download
     is_chat = prompt is None and sys.stdin.isatty()
     if prompt is None and not is_chat:
-        prompt = sys.stdin.read()
+        prompt = sys.stdin.read().removesuffix("\n")  # the line end that `echo` adds is not part of the prompt
     if prompt is not None and not prompt.strip():
         raise InvalidRequest("the prompt is empty", field="prompt", hint='such as: vivace run smollm2 "Hello"')
     with loading(name, EngineConfig(**engine)) as model:
