@@ -115,7 +115,6 @@ def test_half_precision_stores_are_widened(ops: BoundOps, dtype: torch.dtype) ->
 @pytest.mark.parametrize("name", SPECS)
 def test_a_row_is_the_same_bits_in_any_step(invariant_ops: BoundOps, name: str) -> None:
     """Cut into other chunks, on pages of another size and order, with other neighbours: the row does not change."""
-    _skip_unless_invariant(invariant_ops, "attention")
     spec = SPECS[name]
     past = random_past(LENGTHS, spec)
     whole = {s: _run(invariant_ops, past, [(s, 0, LENGTHS[s])], spec, page_size=16)[0] for s in range(4)}
@@ -129,7 +128,6 @@ def test_a_row_is_the_same_bits_in_any_step(invariant_ops: BoundOps, name: str) 
 
 
 def test_a_packed_row_is_the_same_bits_with_any_neighbours(invariant_ops: BoundOps) -> None:
-    _skip_unless_invariant(invariant_ops, "attention_packed")
     spec = AttentionSpec(heads=6, kv_heads=3, head_dim=12, scale=0.4, is_causal=False)
     past = random_past((7, 5, 12), spec)
     q, k, v = (torch.cat(part) for part in (past.queries, past.keys, past.values))
@@ -137,11 +135,6 @@ def test_a_packed_row_is_the_same_bits_with_any_neighbours(invariant_ops: BoundO
     for s, (first, last) in enumerate(((0, 7), (7, 12), (12, 24))):
         own = past.queries[s], past.keys[s], past.values[s]
         assert torch.equal(invariant_ops.attention_packed(*own, (0, last - first), spec), together[first:last])
-
-
-def _skip_unless_invariant(ops: BoundOps, op: str) -> None:
-    if not ops.bound[op].is_invariant:
-        pytest.skip(f"{op} is bound to {ops.bound[op].name}, which does not promise this")
 
 
 def _run(

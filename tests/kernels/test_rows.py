@@ -74,15 +74,10 @@ def test_soft_cap_matches_float64(ops: BoundOps) -> None:
 @pytest.mark.parametrize("width", [1, 19, 64, 301])
 def test_a_row_is_the_same_bits_in_any_batch(invariant_ops: BoundOps, width: int) -> None:
     ops, x, w = invariant_ops, _randn(40, width), _randn(width)
-    calls: dict[str, list[Callable[[Tensor], Tensor]]] = {
-        "rms_norm": [lambda t: ops.rms_norm(t, w, 1e-6)],
-        "layer_norm": [lambda t: ops.layer_norm(t, w, w, 1e-6)],
-        "soft_cap": [lambda t: ops.soft_cap(t, 5.0)],
-        "activation": [lambda t, kind=kind: ops.activation(t, kind) for kind in KINDS],
-    }
-    promised = [call for op, variants in calls.items() if ops.bound[op].is_invariant for call in variants]
-    assert promised
-    for call in promised:
+    calls: list[Callable[[Tensor], Tensor]] = [lambda t: ops.rms_norm(t, w, 1e-6), lambda t: ops.soft_cap(t, 5.0)]
+    calls += [lambda t: ops.layer_norm(t, w, w, 1e-6)]
+    calls += [lambda t, kind=kind: ops.activation(t, kind) for kind in KINDS]
+    for call in calls:
         whole = call(x)
         for first, last in ((0, 1), (39, 40), (3, 6), (5, 40)):
             assert torch.equal(call(x[first:last]), whole[first:last])

@@ -14,6 +14,6 @@ How a call travels, and so where a new kernel goes, `linear` being the pattern:
     tests/kernels/          against the reference, and bit for bit across sets, threads, batches
     benchmarks/cases.py     its work, timed beside the machine's ceilings
 
-A kernel fixes the order in which each output element is summed, and rounds with the same steps on every instruction set:
+A kernel fixes the order in which each output element is summed, and rounds in the same steps on every instruction set:
 then its result cannot depend on batch, tiling or threads.
 """
