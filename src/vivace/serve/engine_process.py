@@ -6,7 +6,6 @@ and then stays open as a lifeline: its end means that the HTTP process is gone, 
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from vivace.api.engine import Engine
 from vivace.errors import VivaceError
 from vivace.pipelines.requests import Reply
 from vivace.serve import protocol
+from vivace.serve.process import freeze_loaded, keep_trimming, log_to_stderr
 
 log = logging.getLogger("vivace.engine")
 
@@ -30,7 +30,7 @@ def main() -> int:
     # Signals of the terminal go to the whole group: the HTTP process decides when the engine ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     setup = msgspec.json.decode(sys.stdin.buffer.readline(), type=protocol.Setup)
     threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
     context = zmq.Context()
@@ -42,8 +42,8 @@ def main() -> int:
         replies.send(protocol.encode(protocol.Failed((error.code, error.message, error.hint))))
         context.destroy(linger=1000)
         return 1
-    gc.collect()
-    gc.freeze()  # what is loaded stays, so the collector need not look at it again
+    freeze_loaded()
+    keep_trimming()
     replies.send(protocol.encode(protocol.Ready(list(engine.models.values()))))
     requests = _connect(context, zmq.PULL, setup.requests_address)
     while True:

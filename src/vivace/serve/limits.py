@@ -12,7 +12,6 @@ import re
 from typing import Any, NoReturn
 
 from fastapi import HTTPException, Request
-
 from starlette.requests import ClientDisconnect
 
 from vivace.errors import BodyTooLarge, Cancelled, InvalidRequest

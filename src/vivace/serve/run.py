@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import ipaddress
 import logging
 import signal
@@ -19,6 +18,7 @@ from vivace.config import ServeConfig
 from vivace.errors import ConfigError
 from vivace.serve.app import make_app
 from vivace.serve.hub import Hub
+from vivace.serve.process import freeze_loaded, keep_trimming, log_to_stderr
 from vivace.serve.supervisor import State, Supervisor
 from vivace.weights.catalog import resolve
 from vivace.weights.progress import Progress
@@ -32,7 +32,7 @@ def run(models: Sequence[str], config: ServeConfig, *, progress: Progress | None
     The first signal drains: readiness turns to 503, requests in flight finish within `config.drain_seconds`, new ones
     get 503. A second one ends at once. Raises ConfigError, ModelError or UnknownModel if the models cannot be served.
     """
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr()
     sources = _sources(models, progress)
     texts = {name: load_text(resolve(source).path) for name, source in sources.items()}
     listener = _listen(config)
@@ -103,9 +103,8 @@ class _Server:
 
     async def _announce(self) -> None:
         await self._supervisor.wait_ready()
-        # What is loaded now stays: without it in the way, the garbage of requests is collected soon and quickly.
-        gc.collect()
-        gc.freeze()
+        freeze_loaded()
+        keep_trimming()
         print(announcement(self._address(), self._supervisor.remote.models), flush=True)
 
     def _address(self) -> str:
