@@ -91,6 +91,8 @@ void read_memory(Kernels& kernels, const Array& x) {
 
 NB_MODULE(_native, m) {
     using namespace vivace;
+    // Kernels that a running engine still holds when the process ends are no leak, and no business of its user.
+    nb::set_leak_warnings(false);
     m.doc() = "Native CPU kernels. The menu and its equations are in vivace.kernels.ops.";
     m.def("supported_isas", &supported_isas, "Instruction sets of this machine that were built in, the best first.");
     m.def("byte_dots_by", [] { return best_byte_dots().instruction; }, "What byte_dots measures.");
