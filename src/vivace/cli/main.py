@@ -14,6 +14,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from vivace import __version__
+from vivace.cli.bench import make_bench
 from vivace.cli.embed import embed
 from vivace.cli.info import info
 from vivace.cli.models import models
@@ -57,6 +58,7 @@ def make_app() -> typer.Typer:
     app.callback()(options)
     for verb in VERBS:
         app.command()(verb)
+    app.add_typer(make_bench(), name="bench")
     return app
 
 

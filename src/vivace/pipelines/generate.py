@@ -13,7 +13,7 @@ from torch import Tensor
 from vivace.config import EngineConfig
 from vivace.engine.batch import Batch, Lane, Outcome, PageCopy, Span
 from vivace.engine.job import Job
-from vivace.kernels.ops import Ops
+from vivace.kernels.ops import KVStore, Ops
 from vivace.layers.context import Context
 from vivace.layers.state import make_stores
 from vivace.models.base import Decoder
@@ -68,6 +68,11 @@ class GeneratePipeline(StepPipeline):
     @property
     def lane(self) -> Lane:
         return self._lane
+
+    @property
+    def stores(self) -> tuple[KVStore, ...]:
+        """The key-value store of each layer."""
+        return self._stores
 
     def check(self, request: GenerateRequest) -> None:
         """Raises InvalidRequest, UnknownName or ContextLengthExceeded for a request that cannot be served."""
