@@ -189,12 +189,12 @@ def test_closing_ends_what_is_in_flight_and_refuses_more() -> None:
         ({"logit_bias": {384: 1}}, "the vocabulary of 'tiny-llama' has 384"),
         ({"stop": ""}, "stop is ''"),
         ({"stop": [1]}, "none of them empty"),
-        ({"stop_token_ids": [384]}, "stop_token_ids holds the token id 384"),
+        ({"stop_token_ids": [384]}, "stop_token_ids has the token id 384"),
         ({"stop_token_ids": "1"}, "a list of token ids"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
         ({"ignore_eos": 1}, "ignore_eos is 1"),
-        ({"max_tokens": 1024}, "is 1024 tokens, the prompt has"),
-        ({"min_tokens": 5, "max_tokens": 2}, "more than max_tokens"),
+        ({"max_tokens": 1024}, "the context holds 1024 tokens, the prompt has"),
+        ({"min_tokens": 5, "max_tokens": 2}, "expected at most max_tokens, 2"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(model: Model, options: dict[str, Any], words: str) -> None:
@@ -206,7 +206,7 @@ def test_a_wrong_option_is_refused_by_name(model: Model, options: dict[str, Any]
 def test_a_wrong_prompt_is_refused(model: Model) -> None:
     with pytest.raises(InvalidRequest, match="prompt is empty"):
         model.generate("")
-    with pytest.raises(InvalidRequest, match="prompt holds the token id 384"):
+    with pytest.raises(InvalidRequest, match="prompt has the token id 384"):
         model.generate([384])
     with pytest.raises(ContextLengthExceeded, match="shorten the prompt"):
         model.generate([5] * 1024)

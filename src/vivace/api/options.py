@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from vivace.api.info import ModelInfo
-from vivace.errors import ContextLengthExceeded, InvalidRequest, UnknownName, nearest
-from vivace.pipelines.checks import MAX_LOGPROBS
+from vivace.errors import InvalidRequest, UnknownName, nearest
+from vivace.pipelines.checks import MAX_LOGPROBS, Limits, check_generate
 from vivace.pipelines.requests import GenerateRequest
 
 MAX_SEED_BITS = 63
@@ -113,12 +113,8 @@ class Options:
 
     def check(self, info: ModelInfo, prompt_ids: Sequence[int]) -> None:
         """Raises InvalidRequest or ContextLengthExceeded for what this model cannot do with this prompt."""
-        if not prompt_ids:
-            raise InvalidRequest("the prompt is empty", field="prompt", hint="give at least one token")
-        check_ids(info, "prompt", prompt_ids)
-        check_ids(info, "stop_token_ids", self.stop_token_ids)
+        check_generate(self.request(prompt_ids), Limits(info.vocab_size, info.context_length))
         check_ids(info, "logit_bias", tuple(self.logit_bias))
-        self._check_length(info, len(prompt_ids))
 
     def request(self, prompt_ids: Sequence[int]) -> GenerateRequest:
         """The request for the engine. Stop strings are not part of it: text stays on this side."""
@@ -140,23 +136,6 @@ class Options:
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
         )
-
-    def _check_length(self, info: ModelInfo, prompt: int) -> None:
-        limit, wanted = info.context_length, self.max_tokens
-        room = limit - prompt
-        if room < 1 or (wanted is not None and wanted > room):
-            answer = f" and max_tokens is {wanted}" if wanted is not None else ""
-            raise ContextLengthExceeded(
-                f"the context of '{info.name}' is {limit} tokens, the prompt has {prompt}{answer}",
-                field="max_tokens" if room >= 1 else "prompt",
-                hint=f"ask for at most {room} tokens" if room >= 1 else f"shorten the prompt to {limit - 1} tokens",
-            )
-        if wanted is not None and self.min_tokens > wanted:
-            raise InvalidRequest(
-                f"min_tokens is {self.min_tokens}, more than max_tokens, which is {wanted}",
-                field="min_tokens",
-                hint="lower min_tokens or raise max_tokens",
-            )
 
 
 def check_ids(info: ModelInfo, name: str, ids: Sequence[int]) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from vivace.api.info import ModelInfo
-from vivace.api.options import check_ids
-from vivace.errors import ContextLengthExceeded, InvalidRequest, ModelError, UnknownName, nearest
+from vivace.errors import InvalidRequest, ModelError, UnknownName, nearest
 from vivace.media.text import load_tokenizer
 from vivace.media.text.chat import ChatTemplate, encode_chat, load_chat_template
 from vivace.media.text.tokenizer import Tokenizer
+from vivace.pipelines.checks import Limits, check_embed
 from vivace.pipelines.requests import EmbedRequest
 from vivace.pipelines.sentence import SentenceConfig, read_sentence_config, shortened
 
@@ -59,23 +59,18 @@ class TextSide:
         Raises for an unknown prompt, an id outside the vocabulary, and a text that is too long unless it may be cut.
         """
         prompt = self._prompt(prompt_name)
+        limits = Limits(info.vocab_size, info.context_length)
         found = []
-        for index, text in enumerate(texts):
-            is_text = isinstance(text, str)
+        for text in texts:
             ids = self.encode_whole(prompt + text) if isinstance(text, str) else list(text)
-            check_ids(info, f"input.{index}", ids)
-            if not ids:
-                raise InvalidRequest(f"input.{index} is empty", field="input", hint="give it some text")
-            if len(ids) > info.context_length:
-                if not truncate:
-                    raise ContextLengthExceeded(
-                        f"input.{index} has {len(ids)} tokens, '{info.name}' reads at most {info.context_length}",
-                        field="input",
-                        hint="shorten or split the text, or allow it to be cut with truncate",
-                    )
-                ids = shortened(ids, info.context_length, self._suffix_length(ids))
-            skip = len(self.encode_whole(prompt)) - 1 if is_text and prompt and not self.sentence.include_prompt else 0
-            found.append(EmbedRequest(ids=tuple(ids), skip=skip))
+            if truncate and len(ids) > limits.max_length:
+                has_end = ids[-1] in self.tokenizer.special_ids
+                ids = shortened(ids, limits.max_length, num_suffix=int(has_end))
+            has_skip = isinstance(text, str) and prompt and not self.sentence.include_prompt
+            skip = len(self.encode_whole(prompt)) - 1 if has_skip else 0
+            request = EmbedRequest(ids=tuple(ids), skip=skip)
+            check_embed(request, limits)
+            found.append(request)
         return found
 
     def _prompt(self, name: str | None) -> str:
@@ -96,9 +91,6 @@ class TextSide:
         encode = getattr(self.tokenizer, "encode_with_template", self.tokenizer.encode_prompt)
         ids: list[int] = encode(text)
         return ids
-
-    def _suffix_length(self, ids: Sequence[int]) -> int:
-        return 1 if ids[-1] in self.tokenizer.special_ids else 0
 
 
 def load_text(path: Path) -> TextSide:

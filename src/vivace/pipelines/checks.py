@@ -42,7 +42,7 @@ def check_generate(request: GenerateRequest, limits: Limits) -> None:
         _check_whole("max_tokens", request.max_tokens, 0)
         if request.min_tokens > request.max_tokens:
             message = f"min_tokens is {request.min_tokens}, expected at most max_tokens, {request.max_tokens}"
-            raise InvalidRequest(message, field="min_tokens")
+            raise InvalidRequest(message, field="min_tokens", hint="lower min_tokens or raise max_tokens")
     if not isinstance(request.sampling, Mapping):
         raise InvalidRequest("sampling is no mapping of techniques to their fields", field="sampling")
     if request.min_tokens and "min_tokens" in request.sampling:
@@ -85,7 +85,7 @@ def _check_ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
             message = f"{field} has the token id {key!r}, expected ids from 0 to {vocab_size - 1}"
             raise InvalidRequest(message, field=field, hint="ids belong to one model's vocabulary")
     if field in ("prompt", "input") and not ids:
-        raise InvalidRequest(f"{field} is empty, expected at least one token", field=field)
+        raise InvalidRequest(f"{field} is empty, expected at least one token", field=field, hint="give some text")
 
 
 def _check_whole(field: str, value: object, low: int | None = None, high: int | None = None) -> None:
