@@ -33,7 +33,7 @@ class Hardware:
 class EngineConfig:
     """How models are run. None means: resolved from the hardware.
 
-    kernels       implementation of the operations: auto, native, ref (batched torch), rows (bitwise invariant reference)
+    kernels       implementation of the operations: auto, native, ref (batched torch) or rows (one row at a time)
     threads       threads that compute
     page_size     units a KV page holds
     kv_bytes      memory of the KV pages of one model
@@ -89,7 +89,7 @@ class Variable:
 VARIABLES = (
     Variable("VIVACE_CACHE", "folder for downloaded models", "$XDG_CACHE_HOME/vivace or ~/.cache/vivace"),
     Variable("VIVACE_KERNELS", "implementation of the operations: auto, native, ref, rows", "auto"),
-    Variable("VIVACE_ISA", "highest instruction set native kernels may use: avx512, avx2, portable", "what the CPU has"),
+    Variable("VIVACE_ISA", "highest instruction set of native kernels: avx512, avx2, portable", "what the CPU has"),
     Variable("VIVACE_THREADS", "threads that compute", "usable cores"),
     Variable("VIVACE_OFFLINE", "1: never use the network", "0"),
     Variable("VIVACE_API_KEY", "key that clients of the server must send", "none"),
@@ -148,7 +148,7 @@ def _check(config: EngineConfig) -> None:
     for name in ("threads", "page_size", "kv_bytes", "max_length", "step_budget", "max_jobs", "max_waiting"):
         value = getattr(config, name)
         if value is not None and value < 1:
-            raise ConfigError(f"{name} is {value}, expected a positive number", hint=f"leave {name} out for the default")
+            raise ConfigError(f"{name} is {value}, expected a positive number", hint="leave it out for its default")
 
 
 def _choice(name: str, value: str, known: tuple[str, ...]) -> str:
@@ -159,5 +159,5 @@ def _choice(name: str, value: str, known: tuple[str, ...]) -> str:
 
 def _positive(name: str, value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise ConfigError(f"{name} is '{value}', expected a positive whole number", hint=f"unset {name} for the default")
+        raise ConfigError(f"{name} is '{value}', expected a positive whole number", hint="unset it for the default")
     return int(value)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from tests.weights.builders import gguf_bytes, gguf_tensor, llama2c_bytes, write
 
+from tests.weights.builders import gguf_bytes, gguf_tensor, llama2c_bytes, write
 from vivace.errors import WeightError
 from vivace.weights.files import open_weights, shown
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from gguf import quants
-from tests.weights.builders import gguf_array, gguf_bytes, gguf_entry, gguf_string, gguf_tensor, write
 
+from tests.weights.builders import gguf_array, gguf_bytes, gguf_entry, gguf_string, gguf_tensor, write
 from vivace.errors import WeightError
 from vivace.weights.files import open_weights
 from vivace.weights.gguf import GgufFile

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.weights.builders import llama2c_bytes, write
 
+from tests.weights.builders import llama2c_bytes, write
 from vivace.errors import WeightError
 from vivace.weights.files import open_weights
 from vivace.weights.llama2c import LLAMA2C_RULES

@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from gguf import quants
+
 from tests.weights.builders import llama2c_bytes, write
 
 COUNT = 100

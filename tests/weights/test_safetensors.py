@@ -10,8 +10,8 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
-from tests.weights.builders import safetensors_bytes, write
 
+from tests.weights.builders import safetensors_bytes, write
 from vivace.errors import WeightError
 from vivace.weights.files import open_weights
 from vivace.weights.safetensors import DTYPES, SafetensorsFile

@@ -125,7 +125,7 @@ def _open_at(request: Request, part: PartFile, etag: str) -> HTTPResponse:
 
 def _continues(response: HTTPResponse, start: int, etag: str) -> bool:
     served = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return bool(served) and int(served[1]) == start and response.headers.get("ETag", etag) == etag
+    return served is not None and int(served[1]) == start and response.headers.get("ETag", etag) == etag
 
 
 def _check_length(response: HTTPResponse, part: PartFile) -> None:

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from email.message import Message
+from http.client import HTTPMessage
 from typing import IO, Any
 
 from vivace import __version__
@@ -86,7 +86,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows to http and https only, never from https down to http, and sends credentials to the same host only."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         _require_http(newurl)
         before, after = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
