@@ -222,6 +222,13 @@ def test_a_body_over_the_limit_is_413(server: Server) -> None:
         assert str(8 << 20) in reply.text
 
 
+def test_a_long_body_is_tokenized_beside_the_others(server: Server) -> None:
+    text = "hello world " * 5000
+    reply = server.post("/tokenize", {"model": CHAT, "prompt": text})
+    assert reply.json()["count"] > 5000
+    assert _check(server.post("/v1/completions", {**TEXT_BODY, "prompt": text}))["code"] == "context_length_exceeded"
+
+
 def test_only_json_is_taken(server: Server) -> None:
     body = json.dumps(TEXT_BODY).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):

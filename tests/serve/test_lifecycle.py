@@ -80,6 +80,43 @@ def test_a_stop_string_ends_the_job_in_the_engine(server: Server, client: openai
     assert server.gauges()['vivace_engine{counter="units"}'] - before < 500
 
 
+def test_a_full_queue_is_429_and_harms_nobody_else() -> None:
+    with serving([TINY], engine={"max_jobs": 1, "max_waiting": 2}) as running:
+        replies: list[httpx.Response] = []
+
+        def ask() -> None:
+            body = {**LONG, "max_tokens": 100}
+            replies.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=60))
+
+        threads = [threading.Thread(target=ask) for _ in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        refused = [reply for reply in replies if reply.status_code == 429]
+        served = [reply for reply in replies if reply.status_code == 200]
+        assert refused and served and len(refused) + len(served) == 24
+        assert refused[0].json()["error"]["type"] == "rate_limit_error" and "retry-after" in refused[0].headers
+        assert all(reply.json()["usage"]["completion_tokens"] == 100 for reply in served)
+        assert running.jobs() == 0
+
+
+def test_a_greedy_answer_does_not_depend_on_its_neighbours(server: Server) -> None:
+    """Case 53."""
+    body = {**LONG, "max_tokens": 60, "temperature": 0}
+    alone = server.post("/v1/completions", body).json()["choices"][0]["text"]
+    neighbours = [
+        threading.Thread(target=server.post, args=("/v1/completions", {**LONG, "max_tokens": 80, "seed": seed, "n": 2}))
+        for seed in range(6)
+    ]
+    for thread in neighbours:
+        thread.start()
+    found = [server.post("/v1/completions", body).json()["choices"][0]["text"] for _ in range(3)]
+    for thread in neighbours:
+        thread.join()
+    assert found == [alone] * 3
+
+
 def test_request_ids_are_echoed_and_need_not_differ(server: Server) -> None:
     """Case 33."""
     replies: list[httpx.Response] = []

@@ -20,7 +20,7 @@ from vivace.api.engine import Engine
 from vivace.errors import VivaceError
 from vivace.pipelines.requests import Reply
 from vivace.serve import protocol
-from vivace.serve.process import freeze_loaded, keep_trimming, log_to_stderr
+from vivace.serve.process import freeze_loaded, log_to_stderr
 
 log = logging.getLogger("vivace.engine")
 
@@ -43,7 +43,6 @@ def main() -> int:
         context.destroy(linger=1000)
         return 1
     freeze_loaded()
-    keep_trimming()
     replies.send(protocol.encode(protocol.Ready(list(engine.models.values()))))
     requests = _connect(context, zmq.PULL, setup.requests_address)
     while True:

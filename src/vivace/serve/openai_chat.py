@@ -28,7 +28,7 @@ async def create_chat_completion(request: Request, routes: Routes) -> Response:
     """Answer one chat request."""
     body = await routes.read(request, ChatRequest)
     model = routes.hub.model(body.model)
-    ids = chat_ids(model, body.messages, body)
+    ids = await routes.prepare(request, lambda: chat_ids(model, body.messages, body))
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     options = to_options(body, max_tokens=limit, logprobs=(body.top_logprobs or 0) if body.logprobs else None)
     sessions = model.sessions(ids, options, count=body.n or 1)

@@ -34,7 +34,7 @@ async def create_completion(request: Request, routes: Routes) -> Response:
     """Answer one completion request."""
     body = await routes.read(request, CompletionRequest)
     model = routes.hub.model(body.model)
-    prompts = _prompts(model, body)
+    prompts = await routes.prepare(request, lambda: _prompts(model, body))
     count = body.n or 1
     if len(prompts) * count > MAX_JOBS:
         raise InvalidRequest(

@@ -24,13 +24,7 @@ async def create_embeddings(request: Request, routes: Routes) -> Response:
     """Answer one embeddings request."""
     body = await routes.read(request, EmbeddingRequest)
     model = routes.hub.model(body.model)
-    sessions = model.embed_sessions(
-        _inputs(body),
-        dimensions=body.dimensions,
-        normalize=body.normalize,
-        prompt_name=body.prompt_name,
-        truncate=body.truncate,
-    )
+    sessions = await routes.prepare(request, lambda: _sessions(model, body))
     found = await while_connected(request, _collect(model, sessions))
     tokens = sum(embedding.usage.prompt for embedding in found)
     routes.metrics.tokens(model.info.name, tokens, 0, 0)
@@ -47,6 +41,16 @@ def _inputs(body: EmbeddingRequest) -> list[str | list[int]]:
     if "" in found:
         raise InvalidRequest(f"input.{found.index('')} is empty", field="input", hint="give each input some text")
     return found
+
+
+def _sessions(model: Model, body: EmbeddingRequest) -> list[EmbedSession]:
+    return model.embed_sessions(
+        _inputs(body),
+        dimensions=body.dimensions,
+        normalize=body.normalize,
+        prompt_name=body.prompt_name,
+        truncate=body.truncate,
+    )
 
 
 async def _collect(model: Model, sessions: Sequence[EmbedSession]) -> list[Embedding]:

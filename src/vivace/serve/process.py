@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-TRIM_SECONDS = 10.0
+TRIM_SECONDS = 2.0
 
 
 def log_to_stderr() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -20,6 +22,9 @@ from vivace.serve.openai_schemas import IGNORED
 log = logging.getLogger("vivace.serve")
 
 Body = TypeVar("Body", bound=BaseModel)
+T = TypeVar("T")
+
+LONG_BODY_BYTES = 32 << 10  # some milliseconds of tokenizing
 
 
 class Routes:
@@ -39,6 +44,14 @@ class Routes:
         if ignored:
             log.debug("%s: without effect: %s", request.state.request_id, ", ".join(sorted(ignored)))
         return body
+
+    async def prepare(self, request: Request, work: Callable[[], T]) -> T:
+        """The result of `work`, which tokenizes the body of `request`: in a thread if that may take long, so that other
+        clients do not wait for it."""
+        size = request.headers.get("content-length", "")
+        if size.isdecimal() and len(size) <= len(str(LONG_BODY_BYTES)) and int(size) < LONG_BODY_BYTES:
+            return work()
+        return await asyncio.to_thread(work)
 
     def describe(self, model: Model) -> dict[str, Any]:
         """Which model answered, and a fingerprint that changes when answers may change."""

@@ -8,6 +8,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from vivace.api.model import Model
 from vivace.api.options import check_ids
 from vivace.errors import EngineDied
 from vivace.serve.openai_chat import chat_ids
@@ -46,10 +47,7 @@ async def tokenize(request: Request, routes: Routes) -> Response:
     """Ids of a text or a conversation, and the bytes of each as text."""
     body = await routes.read(request, TokenizeRequest)
     model = routes.hub.model(body.model)
-    if body.messages is not None:
-        ids = chat_ids(model, body.messages)
-    else:
-        ids = model.tokenize(body.prompt or "", add_special=body.add_special_tokens, parse_special=body.parse_special)
+    ids = await routes.prepare(request, lambda: _ids(model, body))
     return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": model.info.context_length})
 
 
@@ -59,3 +57,9 @@ async def detokenize(request: Request, routes: Routes) -> Response:
     model = routes.hub.model(body.model)
     check_ids(model.info, "tokens", body.tokens)
     return JSONResponse({"prompt": model.detokenize(body.tokens)})
+
+
+def _ids(model: Model, body: TokenizeRequest) -> list[int]:
+    if body.messages is not None:
+        return chat_ids(model, body.messages)
+    return model.tokenize(body.prompt or "", add_special=body.add_special_tokens, parse_special=body.parse_special)
