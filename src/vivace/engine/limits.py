@@ -34,8 +34,7 @@ class SchedulerConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected 1 or more")
         if self.chunk_limit < 0 or not 0 <= self.watermark <= 1000:
             raise ConfigError(
-                f"chunk_limit is {self.chunk_limit} and watermark is {self.watermark}, "
-                "expected 0 or more and 0 .. 1000"
+                f"chunk_limit is {self.chunk_limit} and watermark is {self.watermark}, expected 0 or more and 0 .. 1000"
             )
 
     @property

@@ -251,4 +251,3 @@ class PrefixTree:
         head.children[node.edge[: self.run]] = node
         self.evictor.watch(head)
         return head
-

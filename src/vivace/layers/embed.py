@@ -19,9 +19,7 @@ class Embedding:
     scale: float = 1.0
 
     @classmethod
-    def load(
-        cls, loader: Loader, name: str, count: int, size: int, *, split: Split, scale: float = 1.0
-    ) -> Embedding:
+    def load(cls, loader: Loader, name: str, count: int, size: int, *, split: Split, scale: float = 1.0) -> Embedding:
         """Takes `name`.weight (count, size)."""
         return cls(loader.pack(loader.weights.take(f"{name}.weight", (count, size)), None, split), scale)
 

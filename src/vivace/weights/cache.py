@@ -4,6 +4,8 @@
     <cache>/models/<name>/<digest, 16 digits>.json     their record: origin, licence, digests
     <cache>/models/<name>/.staging-<key>/...           what is being downloaded, kept if interrupted
     <cache>/models/<name>/.lock                        held while a process downloads this name
+
+A record is written last, so that a folder without one is not a model.
 """
 
 from __future__ import annotations
