@@ -5,12 +5,15 @@ SIZE ?= small
 BIN = $(VENV)/bin
 # An index for torch, such as https://download.pytorch.org/whl/cpu, when pip's own choice is too large.
 TORCH_INDEX ?=
+MODEL ?= smollm2
+# Where other engines are: arguments of benchmarks/peers.py.
+PEERS ?=
 PROMPT ?= What is the capital of France?
 
 PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities clients soak size
 
 .DEFAULT_GOAL := help
-.PHONY: help install answer examples test tiny oracle bench bench-ops lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
+.PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -48,10 +51,19 @@ tiny: $(TEST_STAMP) ## one tiny case of every verb, under a minute
 oracle: $(TEST_STAMP) ## every model against the library that published it
 	$(BIN)/python -m pytest -q tests/oracle
 
-bench: bench-ops ## every benchmark
+bench: bench-ops bench-engine bench-peers ## every benchmark, SIZE=small|full
 
 bench-ops: $(TEST_STAMP) ## every operation, each implementation, beside the machine's ceilings
 	$(BIN)/python -m benchmarks.ops --size $(SIZE)
+
+bench-engine: $(TEST_STAMP) ## prompts, streams, first token, memory beside the ceilings: make bench-engine MODEL=smollm2
+	$(BIN)/vivace bench engine $(MODEL) $(if $(filter full,$(SIZE)),--repeats 7 --json benchmarks/results/engine-$(notdir $(basename $(MODEL))).json,--repeats 1 --tokens 16)
+
+bench-peers: $(TEST_STAMP) ## other engines beside Vivace: make bench-peers PEERS="--llama FOLDER --openvino PYTHON"
+	$(BIN)/python -m benchmarks.peers $(MODEL) --size $(SIZE) $(PEERS)
+
+bench-tables: $(TEST_STAMP) ## write the tables of README.md and benchmarks/README.md from benchmarks/results
+	$(BIN)/python -m tools.bench_tables
 
 lint: $(TEST_STAMP) ## ruff
 	$(BIN)/ruff check .

@@ -69,8 +69,10 @@ class Worker:
         )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._errors: list[str] = []
-        for target, stream in ((self._answers.put, self._process.stdout), (self._errors.append, self._process.stderr)):
-            threading.Thread(target=_drain, args=(stream, target), daemon=True).start()
+        targets = ((self._process.stdout, self._answers.put), (self._process.stderr, self._errors.append))
+        self._readers = [threading.Thread(target=_drain, args=target, daemon=True) for target in targets]
+        for reader in self._readers:
+            reader.start()
         try:
             self.about = {**about, **self._answer(START_S)["ready"], "environment": dict(env)}
         except ContenderFailed:
@@ -95,6 +97,8 @@ class Worker:
         except (OSError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()
+        for reader in self._readers:
+            reader.join(10)
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         try:
@@ -109,6 +113,7 @@ class Worker:
         return answer
 
     def _last_error(self) -> str:
+        self._readers[1].join(10)  # what it said last
         lines = [line.strip() for line in self._errors if line.strip()]
         return lines[-1][:300] if lines else "it said nothing"
 
@@ -231,6 +236,7 @@ def _llama_version(text: str) -> str:
 
 
 def _drain(stream: Any, target: Any) -> None:
-    for line in stream:
-        target(line)
-    target("")
+    with stream:
+        for line in stream:
+            target(line)
+    target("")  # the end
