@@ -226,6 +226,17 @@ def test_a_dead_engine_fails_its_requests_and_comes_back() -> None:
         assert reply.status_code == 200
 
 
+def test_an_engine_that_does_not_answer_is_not_ready(server: Server) -> None:
+    engine = _engine_pid(server)
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        assert server.http.get("/health/ready").status_code == 503
+        assert server.http.get("/health/live").status_code == 200
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    wait_until(lambda: server.http.get("/health/ready").status_code == 200)
+
+
 def test_the_engine_ends_with_the_http_process() -> None:
     with serving([TINY]) as running:
         engine = _engine_pid(running)

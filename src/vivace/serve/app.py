@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
@@ -82,11 +82,11 @@ def _add_gets(app: FastAPI, routes: Routes) -> None:
     async def retrieve_model(name: str) -> Response:
         return await openai_models.retrieve_model(name, routes)
 
-    @app.get("/health/live", tags=["status"])
+    @app.get("/health/live", tags=["status"], response_class=PlainTextResponse)
     async def live() -> Response:
         return await status.live()
 
-    @app.get("/health/ready", tags=["status"], responses=_documented(503))
+    @app.get("/health/ready", tags=["status"], response_class=PlainTextResponse, responses=_documented(503))
     async def ready() -> Response:
         return await status.ready(routes)
 
@@ -94,7 +94,7 @@ def _add_gets(app: FastAPI, routes: Routes) -> None:
     async def docs() -> Response:
         return HTMLResponse(docs_page(app.openapi()))
 
-    @app.get("/metrics", tags=["status"])
+    @app.get("/metrics", tags=["status"], response_class=PlainTextResponse)
     async def show_metrics() -> Response:
         return await status.metrics(routes)
 

@@ -17,7 +17,7 @@ import msgspec
 import zmq
 
 from vivace.api.engine import Engine
-from vivace.errors import VivaceError
+from vivace.errors import EngineDied, VivaceError
 from vivace.pipelines.requests import Reply
 from vivace.serve import protocol
 from vivace.serve.process import freeze_loaded, log_to_stderr
@@ -26,7 +26,7 @@ log = logging.getLogger("vivace.engine")
 
 
 def main() -> int:
-    """Serve one HTTP process; the exit status is 0 after its end, 1 if the engine cannot start."""
+    """Serve one HTTP process; the exit status is 0 after its end, 1 if the engine cannot start or has died."""
     # Signals of the terminal go to the whole group: the HTTP process decides when the engine ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -45,8 +45,10 @@ def main() -> int:
     freeze_loaded()
     replies.send(protocol.encode(protocol.Ready(list(engine.models.values()))))
     requests = _connect(context, zmq.PULL, setup.requests_address)
-    while True:
-        _handle(protocol.decode_to_engine(requests.recv()), engine, outbox)
+    while handle(protocol.decode_to_engine(requests.recv()), engine, outbox):
+        pass
+    context.destroy(linger=1000)
+    return 1
 
 
 class Outbox:
@@ -83,25 +85,34 @@ def _load(setup: protocol.Setup, outbox: Outbox) -> Engine:
     return engine
 
 
-def _handle(message: protocol.ToEngine, engine: Engine, outbox: Outbox) -> None:
+def handle(message: protocol.ToEngine, engine: Engine, outbox: Outbox) -> bool:
+    """Do what one message asks for. False if the engine has died: this process must end, to be started again."""
     if isinstance(message, protocol.Generate | protocol.Embed):
-        request_id = message.id
-        try:
-            engine.submit(
-                message.model, message.request, lambda reply: outbox.add(request_id, reply), request_id=request_id
-            )
-        except VivaceError as error:
-            outbox.add(request_id, Reply(finished="error", error=(error.code, error.message, error.hint)))
-            outbox.flush()
-        except Exception:  # a fault of ours in a check must fail this request alone
-            log.error("request %d failed before it started\n%s", request_id, traceback.format_exc())
-            error_text = ("step_failed", "the request could not be started", "the server's log has the details")
-            outbox.add(request_id, Reply(finished="error", error=error_text))
-            outbox.flush()
-    elif isinstance(message, protocol.Cancel):
+        return _submit(message, engine, outbox)
+    if isinstance(message, protocol.Cancel):
         engine.cancel(message.id)
     else:
         outbox.send(protocol.Stats(message.id, engine.stats()))
+    return True
+
+
+def _submit(message: protocol.Generate | protocol.Embed, engine: Engine, outbox: Outbox) -> bool:
+    request_id = message.id
+    is_alive = True
+    try:
+        engine.submit(
+            message.model, message.request, lambda reply: outbox.add(request_id, reply), request_id=request_id
+        )
+        return is_alive
+    except VivaceError as error:
+        is_alive = not isinstance(error, EngineDied)
+        refusal = (error.code, error.message, error.hint)
+    except Exception:  # a fault of ours in a check must fail this request alone
+        log.error("request %d failed before it started\n%s", request_id, traceback.format_exc())
+        refusal = ("step_failed", "the request could not be started", "the server's log has the details")
+    outbox.add(request_id, Reply(finished="error", error=refusal))
+    outbox.flush()
+    return is_alive
 
 
 def _connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:

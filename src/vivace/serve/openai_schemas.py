@@ -57,10 +57,16 @@ NOT_SERVED: dict[str, tuple[Any, ...]] = {
 }
 
 
+def _state_what_passes(schema: dict[str, Any]) -> None:
+    """Put the values that pass for fields of NOT_SERVED into the JSON schema."""
+    for name in NOT_SERVED.keys() & schema.get("properties", {}).keys():
+        schema["properties"][name]["enum"] = list(NOT_SERVED[name])
+
+
 class Wire(BaseModel):
     """Base of all bodies: strict types, no unknown fields, fields of NOT_SERVED refused by name."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=_state_what_passes)
 
     @model_validator(mode="before")
     @classmethod

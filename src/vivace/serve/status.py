@@ -30,7 +30,12 @@ async def ready(routes: Routes) -> Response:
     elif missing or not routes.hub.is_engine_up():
         reason = "the engine is starting"
     else:
-        return PlainTextResponse("ready\n")
+        try:
+            await routes.hub.stats()
+        except EngineDied as error:
+            reason = error.message
+        else:
+            return PlainTextResponse("ready\n")
     return PlainTextResponse(f"{reason}\n", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
