@@ -126,22 +126,23 @@ def test_unknown_instruction_sets_and_thread_counts_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"starts": (0, 2)}, "starts do not rise from 0 to the number of rows, 3"),
-        ({"starts": (0, 3, 3)}, "starts has not one entry more than context"),
-        ({"context": (30,)}, r"unit 32 is beyond the block table"),
-        ({"context": (-1,)}, "a context is negative"),
+        ({"starts": torch.tensor([0, 2])}, "starts do not rise from 0 to the number of rows, 3"),
+        ({"starts": torch.tensor([0, 3, 3])}, r"starts has the wrong shape: shape \(3\), expected .* \(2\)"),
+        ({"context": torch.tensor([30])}, r"unit 32 is beyond the block table"),
+        ({"context": torch.tensor([-1])}, "a context is negative"),
         ({"table": torch.full((1, 8), 9, dtype=torch.int32)}, "page 9 is not in the store"),
         ({"table": torch.zeros(1, 8, dtype=torch.int64)}, "table is not int32"),
         ({"keys": torch.zeros(5, 4, 3, 8)}, "4 heads cannot share 3 key heads"),
         ({"values": torch.zeros(5, 4, 2, 8, dtype=torch.float64)}, "values is not like the keys"),
-        ({"seen": [[0], [1]]}, "seen does not list the units of each row"),
-        ({"seen": [[0], [], [1]]}, "a row sees no unit"),
+        ({"parent": torch.tensor([-1, 0], dtype=torch.int32)}, r"parent has the wrong shape"),
+        ({"parent": torch.tensor([-1, 2, 1], dtype=torch.int32)}, "a parent is no earlier row of its sequence"),
     ],
 )
 def test_attention_refuses_what_would_read_out_of_bounds(change: dict[str, Any], message: str) -> None:
     good = {"q": torch.zeros(3, 4, 8), "keys": torch.zeros(5, 4, 2, 8), "values": torch.zeros(5, 4, 2, 8)}
-    good |= {"table": torch.ones(1, 8, dtype=torch.int32), "page_size": 4, "starts": (0, 3), "context": (2,)}
-    good |= {"seen": None, "sinks": None, "scale": 1.0, "window": 0, "soft_cap": 0.0, "is_causal": True}
+    good |= {"table": torch.ones(1, 8, dtype=torch.int32), "page_size": 4}
+    good |= {"starts": torch.tensor([0, 3]), "context": torch.tensor([2]), "parent": None}
+    good |= {"sinks": None, "scale": 1.0, "window": 0, "soft_cap": 0.0, "is_causal": True}
     kernels = NativeOps(None, 1)._kernels
     kernels.attention(**good, y=torch.zeros(3, 4, 8))
     with pytest.raises(ValueError, match=message):

@@ -7,6 +7,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from vivace.kernels import select
 from vivace.layers.rope import Ropes
 from vivace.layers.rope_scaling import RopeConfig
 
@@ -20,6 +21,7 @@ LONG = RopeConfig(
 )
 DYNAMIC = RopeConfig(dim=8, max_length=64, rope_type="dynamic", factor=2.0)
 PLAIN = RopeConfig(dim=8, max_length=64)
+REF = select.resolve(choice="ref")
 
 
 def rows(*values: int) -> torch.Tensor:
@@ -57,7 +59,7 @@ def test_one_number_stands_for_all_tables_of_a_model() -> None:
 def test_rows_of_different_variants_take_their_own_frequencies() -> None:
     ropes = Ropes({"text": DYNAMIC})
     long = ropes.variant(300)
-    cos, sin = ropes.angles(rows(7, 7), variants(0, long))["text"]
+    cos, sin = ropes.angles(rows(7, 7), variants(0, long), REF)["text"]
     for row, variant in enumerate((0, long)):
         expected = 7.0 * ropes.frequencies("text", variant)[0]
         assert torch.equal(cos[row], expected.cos())
@@ -70,7 +72,9 @@ def test_angles_equal_the_peers_bit_for_bit() -> None:
     position = torch.arange(0, 5000, 37)
     theirs, _ = LlamaRotaryEmbedding(config)(torch.zeros(1), position[None])
     table = RopeConfig(64, 256, rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
-    ours, _ = Ropes({"text": table}).angles(position.view(-1, 1), torch.zeros(len(position)))["text"]
+    ours, _ = Ropes({"text": table}).angles(position.view(-1, 1), torch.zeros(len(position), dtype=torch.int32), REF)[
+        "text"
+    ]
     assert torch.equal(ours, theirs[0, :, :32])
 
 
@@ -78,9 +82,9 @@ def test_angles_equal_the_peers_bit_for_bit() -> None:
 def test_angles_of_a_row_do_not_depend_on_other_rows(dim: int) -> None:
     ropes = Ropes({"text": RopeConfig(dim, 4096)})
     position = torch.randint(0, 100_000, (67, 1), generator=torch.Generator().manual_seed(1))
-    cos, sin = ropes.angles(position, torch.zeros(67))["text"]
+    cos, sin = ropes.angles(position, torch.zeros(67, dtype=torch.int32), REF)["text"]
     for row in range(67):
-        alone = ropes.angles(position[row : row + 1], torch.zeros(1))["text"]
+        alone = ropes.angles(position[row : row + 1], torch.zeros(1, dtype=torch.int32), REF)["text"]
         assert torch.equal(alone[0][0], cos[row])
         assert torch.equal(alone[1][0], sin[row])
 

@@ -58,7 +58,7 @@ class Driver:
         for number, ids in spans.items():
             self._grow(self.sequences[number], len(ids))
         rows = self._rows(spans)
-        angles = self.model.ropes.angles(rows.position, rows.variant)
+        angles = self.model.ropes.angles(rows.position, rows.variant, self.ops)
         ctx = Context(self.ops, rows, self.stores, angles, self.tap)
         hidden = self.model.forward(torch.tensor([token for ids in spans.values() for token in ids]), ctx)
         scores = self.model.logits(hidden, ctx)

@@ -125,7 +125,7 @@ def plain_logits(model: Decoder, ids: Sequence[int]) -> Tensor:
     )
     with torch.inference_mode():
         stores = make_stores(model.layout, {group.name: 1 for group in groups}, count)
-        ctx = Context(rows_ops(), rows, stores, model.ropes.angles(rows.position, rows.variant))
+        ctx = Context(rows_ops(), rows, stores, model.ropes.angles(rows.position, rows.variant, rows_ops()))
         return model.logits(model.forward(torch.tensor(ids), ctx), ctx)
 
 

@@ -168,6 +168,14 @@ class Ops(Protocol):
         """
         ...
 
+    def rope_angles(
+        self, position: Tensor, variant: Tensor, frequencies: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin of position[r, 0] * frequencies[variant[r]], times scale: what `rope` takes.
+
+        position (rows, axes) int64, variant (rows,) int32, frequencies (variants, d) -> two of (rows, d)."""
+        ...
+
     def qkv_rope_store(
         self, x: Tensor, weight: LinearWeight, spec: QkvSpec, cos: Tensor, sin: Tensor, store: KVStore, rows: GroupRows
     ) -> Tensor:
@@ -199,6 +207,16 @@ class Ops(Protocol):
         """Attention within each sequence, without a store, for encoders.
 
         q (rows, heads, dim), k, v (rows, kv_heads, dim) -> (rows, heads * value_dim)."""
+        ...
+
+    def take_rows(self, x: Tensor, rows: Tensor) -> Tensor:
+        """y[i] = x[rows[i]]: the rows that go on to the head. x (.., width), rows (n,) int64 -> (n, width)."""
+        ...
+
+    def argmax(self, x: Tensor) -> Tensor:
+        """The place of the largest element of each row, the lowest one of equals; a NaN counts as the largest.
+
+        x (rows, width) -> (rows,) int64."""
         ...
 
     def kv_copy(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:

@@ -19,7 +19,7 @@ from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu import bind as native
 from vivace.kernels.layout import pack_panels
 from vivace.kernels.ops import LinearWeight, Ops
-from vivace.kernels.ref import activation, attention, embedding, kv, linear, mlp, norm, qkv, rope
+from vivace.kernels.ref import activation, attention, choose, embedding, kv, linear, mlp, norm, qkv, rope
 from vivace.kernels.ref import rows as one_row
 from vivace.runtime import threads as runtime_threads
 
@@ -35,16 +35,21 @@ _REFERENCE: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "layer_norm": norm.layer_norm,
         "activation": activation.activation,
         "soft_cap": activation.soft_cap,
+        "rope_angles": rope.rope_angles,
         "rope": rope.rope,
         "attention": attention.attention,
         "attention_packed": attention.attention_packed,
+        "take_rows": choose.take_rows,
+        "argmax": choose.argmax,
         "kv_copy": kv.kv_copy,
         "kv_move": kv.kv_move,
         "kv_rotate": kv.kv_rotate,
     }
 )
 # Of these, the ones that only copy, or round each product and sum by itself: invariant in every set.
-_EXACT = frozenset(("add", "embedding", "rope", "kv_copy", "kv_move", "kv_rotate"))
+_EXACT = frozenset(
+    ("add", "embedding", "rope_angles", "rope", "take_rows", "argmax", "kv_copy", "kv_move", "kv_rotate")
+)
 # Coarse operations as compositions of bound ones, where a set has no kernel of its own: the function and its parts.
 _COMPOSITIONS: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = MappingProxyType(
     {
@@ -54,7 +59,7 @@ _COMPOSITIONS: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = Mappin
     }
 )
 _ROWS_OPS = ("linear", "rms_norm", "layer_norm", "activation", "soft_cap", "attention", "attention_packed")
-_NATIVE_OPS = (*_ROWS_OPS, "linear_add")
+_NATIVE_OPS = (*_REFERENCE, *_COMPOSITIONS)
 
 
 @dataclass(frozen=True)

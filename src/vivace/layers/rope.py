@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from vivace.kernels.ops import Ops
 from vivace.layers.rope_scaling import RopeConfig, inverse_frequencies
 
 
@@ -46,18 +47,13 @@ class Ropes:
         """Inverse frequencies (dim / 2,) of a table and the factor on its cos and sin."""
         return self._frequencies[name][variant], self._scale[name]
 
-    def angles(self, position: Tensor, variant: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    def angles(self, position: Tensor, variant: Tensor, ops: Ops) -> dict[str, tuple[Tensor, Tensor]]:
         """cos and sin of every table, (rows, dim / 2) each, float32.
 
         position (rows, axes) int64, of which rotary tables of text use the first axis; variant (rows,) int32.
         """
-        step = position[:, :1].to(self._device, torch.float32)  # (rows, 1)
-        which = variant.to(self._device, torch.int64)
-        found = {}
-        for name, table in self._frequencies.items():
-            angle = step * table[which]
-            found[name] = (angle.cos() * self._scale[name], angle.sin() * self._scale[name])
-        return found
+        tables = self._frequencies.items()
+        return {name: ops.rope_angles(position, variant, table, self._scale[name]) for name, table in tables}
 
     def _append(self, name: str, config: RopeConfig, limit: int) -> None:
         frequencies, scale = inverse_frequencies(config, limit)

@@ -106,7 +106,7 @@ class GeneratePipeline(StepPipeline):
         self._copy(batch.copies)
         spans = batch.spans
         rows = build_rows(spans, self._groups, [span.job.payload.variant for span in spans], self.device)
-        angles = self.model.ropes.angles(rows.position, rows.variant)
+        angles = self.model.ropes.angles(rows.position, rows.variant, self.ops)
         ctx = Context(self.ops, rows, self._stores, angles)
         hidden = self.model.forward(span_ids(spans, self.device), ctx)  # (rows, hidden)
         prompt_logprobs = self._score_prompts(spans, hidden, ctx)

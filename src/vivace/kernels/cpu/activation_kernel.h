@@ -19,6 +19,22 @@ struct ActivationKernel {
         }
     }
 
+    // y = act(gate) * up
+    static void gate(Activation kind, const float* gate, const float* up, int64_t count, float* y) {
+        stretch(kind, gate, count, y);
+        for (int64_t i = 0; i < count; i += kPanel) {
+            const Vec16 active = load_some<Vec16>(y + i, count - i, 0.0f);
+            store_some(mul(active, load_some<Vec16>(up + i, count - i, 0.0f)), y + i, count - i);
+        }
+    }
+
+    static void sum(const float* x, const float* z, int64_t count, float* y) {
+        for (int64_t i = 0; i < count; i += kPanel) {
+            store_some(add(load_some<Vec16>(x + i, count - i, 0.0f), load_some<Vec16>(z + i, count - i, 0.0f)), y + i,
+                       count - i);
+        }
+    }
+
     // y = cap tanh(x / cap)
     static void soft_cap(const float* x, int64_t count, float cap, float* y) {
         each(x, count, y, [cap](Vec16 v) { return capped(v, cap); });

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "narrow.h"
+
 namespace vivace {
 
 namespace nb = nanobind;
@@ -67,6 +69,42 @@ inline float* floats(const Array& array, const char* name, const std::vector<int
 
 inline float* floats(const MaybeArray& array, const char* name, const std::vector<int64_t>& shape) {
     return array ? floats(*array, name, shape) : nullptr;
+}
+
+inline int64_t* longs(const Array& array, const char* name, const std::vector<int64_t>& shape) {
+    return static_cast<int64_t*>(data_of(array, name, nb::dtype<int64_t>(), "int64", shape));
+}
+
+inline int32_t* ints(const Array& array, const char* name, const std::vector<int64_t>& shape) {
+    return static_cast<int32_t*>(data_of(array, name, nb::dtype<int32_t>(), "int32", shape));
+}
+
+// The format of a store; raises ValueError for any other type.
+inline Format format_of(const Array& keys) {
+    const auto type = keys.dtype();
+    if (type == nb::dtype<float>()) return Format::kF32;
+    if (type.bits == 16 && type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat)) return Format::kBf16;
+    if (type.bits == 16 && type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float)) return Format::kF16;
+    throw nb::value_error("keys are not float32, bfloat16 or float16");
+}
+
+// A tensor as rows of `inner` vectors of `width`: (rows, ..., width).
+struct RowShape {
+    int64_t rows, inner, width;
+
+    int64_t per_row() const { return inner * width; }
+};
+
+inline RowShape rows_of(const Array& array) {
+    RowShape shape{array.ndim() > 1 ? size_of(array, 0) : 1, 1, array.ndim() ? size_of(array, array.ndim() - 1) : 1};
+    for (size_t axis = 1; axis + 1 < array.ndim(); ++axis) shape.inner *= size_of(array, axis);
+    return shape;
+}
+
+inline std::vector<int64_t> shape_of(const Array& array) {
+    std::vector<int64_t> shape(array.ndim());
+    for (size_t axis = 0; axis < shape.size(); ++axis) shape[axis] = size_of(array, axis);
+    return shape;
 }
 
 }  // namespace vivace

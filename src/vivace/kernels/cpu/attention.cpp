@@ -1,7 +1,6 @@
 #include "attention.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace vivace {
 namespace {
@@ -20,42 +19,30 @@ int64_t last_seen(const AttentionStep& step, const Segment& segment, int64_t row
     return std::min(segment.units, segment.position + row + 1 + step.ahead);
 }
 
-float from_bits(uint32_t bits) {
-    float x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-float from_f16(uint16_t half) {
-    const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, rest = half & 0x7fffu;
-    if (rest >= 0x7c00u) return from_bits(sign | 0x7f800000u | (rest & 0x3ffu) << 13);  // infinity or NaN
-    // The exponent bias differs by 112; subnormal halves come out right because the product is exact.
-    return from_bits(sign | 0x3f800000u) * (from_bits(rest << 13) * from_bits((127u + 112u) << 23));
-}
-
-void widen(const void* source, int64_t offset, int64_t count, Format format, float* target) {
-    const uint16_t* halves = static_cast<const uint16_t*>(source) + offset;
-    for (int64_t i = 0; i < count; ++i) {
-        target[i] = format == Format::kBf16 ? from_bits(static_cast<uint32_t>(halves[i]) << 16) : from_f16(halves[i]);
-    }
-}
-
 // Point at the vectors of one key head; those of half-precision stores are widened into `room` first.
 void point_at(const AttentionStep& step, const void* store, int64_t dim, const AttentionPart& part, float* room,
               std::vector<const float*>& pointers) {
-    const int64_t begin = part.begin(step), end = part.end(step);
-    const int64_t* slots = step.slots.data() + part.segment->slot_begin;
+    const Segment& segment = *part.segment;
+    const int64_t begin = part.begin(step), end = part.end(step), stride = step.kv_heads * dim;
     pointers.resize(static_cast<size_t>(end - begin));
-    for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t offset = (slots[unit] * step.kv_heads + part.kv_head) * dim;
-        const float* place = static_cast<const float*>(store) + offset;
-        if (step.format != Format::kF32) {
-            float* wide = room + (unit - begin) * dim;
-            widen(store, offset, dim, step.format, wide);
-            place = wide;
+    const float** next = pointers.data();
+    const auto add = [&](int64_t slot) {
+        const int64_t offset = slot * stride + part.kv_head * dim;
+        if (step.format == Format::kF32) {
+            *next++ = static_cast<const float*>(store) + offset;
+        } else {
+            widen(store, offset, dim, step.format, room);
+            *next++ = room;
+            room += dim;
         }
-        pointers[static_cast<size_t>(unit - begin)] = place;
+    };
+    int64_t unit = begin;
+    while (unit < std::min(end, segment.paged)) {
+        const int64_t page = unit / step.page_size, first = page * step.page_size;
+        const int64_t last = std::min({end, segment.paged, first + step.page_size});
+        for (; unit < last; ++unit) add(segment.pages[page] * step.page_size + unit - first);
     }
+    for (; unit < end; ++unit) add(step.slots[static_cast<size_t>(segment.slot_begin + unit - segment.paged)]);
 }
 
 void add_query(const AttentionStep& step, const AttentionPart& part, int64_t row, int64_t head, AttentionBlock& block) {

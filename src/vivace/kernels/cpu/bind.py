@@ -1,4 +1,4 @@
-"""The native CPU kernels as operations of the menu: allocates outputs, hands tensors to C++, packs weights."""
+"""The native CPU kernels as operations of the menu: makes the tensors of results and hands all tensors to C++."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public
 
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.layout import PANEL_FORMAT
-from vivace.kernels.ops import Activation, AttentionSpec, KVStore, LinearWeight, Rows
-from vivace.kernels.ref.attention import seen_by_row
+from vivace.kernels.ops import Activation, AttentionSpec, GroupRows, KVStore, LinearWeight, Pairing, QkvSpec, Rows
+from vivace.kernels.ref.kv import slots_of
 
 ISAS = ("avx512", "avx2", "portable")  # the best first; the last runs everywhere
 
@@ -45,6 +45,8 @@ class NativeOps:
     threads  size of the pool, the calling thread included
 
     Every result is the same bits for any batch, thread count and instruction set: see the files in kernels/cpu.
+    Each operation is a few calls of compiled functions, which write into tensors that are made here. `kernels.tape`
+    derives from this class and notes the calls instead.
     """
 
     def __init__(self, isa: str | None, threads: int) -> None:
@@ -53,84 +55,165 @@ class NativeOps:
         self.isa: str = self._kernels.isa
         self.threads: int = self._kernels.threads
 
+    def embedding(self, ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:
+        """y[r] = scale * W[ids[r]]. ids (rows,) int64 -> (rows, inputs)."""
+        y = self._new(ids, weight.inputs)
+        self._call("embedding", ids=ids, weights=_panels(weight), outputs=weight.outputs, scale=scale, y=y)
+        return y
+
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
         """y = x W^T + b. x (rows, inputs) -> (rows, outputs)."""
-        y = torch.empty(x.shape[0], weight.outputs)
-        self._kernels.linear(_view(x), _panels(weight), _view_or_none(weight.bias), None, _view(y))
-        return y
+        return self._linear(x, weight, None)
 
     def linear_add(self, x: Tensor, weight: LinearWeight, residual: Tensor) -> Tensor:
         """y = residual + (x W^T + b) -> (rows, outputs)."""
-        y = torch.empty(x.shape[0], weight.outputs)
-        self._kernels.linear(_view(x), _panels(weight), _view_or_none(weight.bias), _view(residual), _view(y))
-        return y
+        return self._linear(x, weight, residual)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y, of one shape."""
+        total = self._new(x, *x.shape[1:])
+        self._call("add", x=x, z=y, y=total)
+        return total
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """y = x / sqrt(mean(x^2) + eps) * w over the last dimension."""
         x = x.contiguous()
-        y = torch.empty_like(x)
-        self._kernels.rms_norm(_view(_as_rows(x)), _view(weight), eps, _view(_as_rows(y)))
+        y = self._new(x, *x.shape[1:])
+        self._call("rms_norm", x=x, weight=weight, eps=eps, y=y)
         return y
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * w + b over the last dimension."""
         x = x.contiguous()
-        y = torch.empty_like(x)
-        self._kernels.layer_norm(_view(_as_rows(x)), _view(weight), _view_or_none(bias), eps, _view(_as_rows(y)))
+        y = self._new(x, *x.shape[1:])
+        self._call("layer_norm", x=x, weight=weight, bias=bias, eps=eps, y=y)
         return y
 
     def activation(self, x: Tensor, kind: Activation) -> Tensor:
         """Elementwise activation."""
         x = x.contiguous()
-        y = torch.empty_like(x)
-        self._kernels.activation(kind, _view(x.view(-1)), _view(y.view(-1)))
+        y = self._new(x, *x.shape[1:])
+        self._call("activation", kind=kind, x=x, y=y)
         return y
 
     def soft_cap(self, x: Tensor, cap: float) -> Tensor:
         """y = cap * tanh(x / cap)."""
         x = x.contiguous()
-        y = torch.empty_like(x)
-        self._kernels.soft_cap(_view(x.view(-1)), cap, _view(y.view(-1)))
+        y = self._new(x, *x.shape[1:])
+        self._call("soft_cap", x=x, cap=cap, y=y)
         return y
+
+    def rope_angles(
+        self, position: Tensor, variant: Tensor, frequencies: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """cos and sin of each row's angles, times scale: (rows, d) each."""
+        cos, sin = self._new(position, frequencies.shape[1]), self._new(position, frequencies.shape[1])
+        self._call(
+            "rope_angles", position=position, variant=variant, frequencies=frequencies, scale=scale, cos=cos, sin=sin
+        )
+        return cos, sin
+
+    def rope(self, x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
+        """Rotate the first 2 * d dims of each head. x (rows, heads, dim); cos, sin (rows, d)."""
+        x = x.contiguous()
+        y = self._new(x, *x.shape[1:])
+        self._call("rope", x=x, cos=cos, sin=sin, pairing=pairing, y=y)
+        return y
+
+    def qkv_rope_store(
+        self, x: Tensor, weight: LinearWeight, spec: QkvSpec, cos: Tensor, sin: Tensor, store: KVStore, rows: GroupRows
+    ) -> Tensor:
+        """q, k, v = split(x W^T + b); normalise and rotate q and k; store k and v. -> q (rows, heads, head_dim)."""
+        q = self._new(x, spec.heads, spec.head_dim)
+        self._call(
+            "qkv_store",
+            x=self.linear(x, weight),
+            q_norm=spec.q_norm,
+            k_norm=spec.k_norm,
+            eps=spec.norm_eps,
+            pairing=spec.pairing,
+            cos=cos,
+            sin=sin,
+            slot=rows.slot,
+            keys=store.keys,
+            values=store.values,
+            q=q,
+        )
+        return q
+
+    def gated_mlp(
+        self, x: Tensor, gate_up: LinearWeight, down: LinearWeight, kind: Activation, residual: Tensor | None
+    ) -> Tensor:
+        """y = residual + (act(x Wg^T) * (x Wu^T)) Wd^T -> (rows, outputs)."""
+        (gate, _), (up, _) = gate_up.slices["gate"], gate_up.slices["up"]
+        hidden = self._new(x, down.inputs)
+        self._call("gate", kind=kind, x=self.linear(x, gate_up), gate=gate, up=up, y=hidden)
+        return self._linear(hidden, down, residual)
 
     def attention(
         self, q: Tensor, store: KVStore, rows: Rows, group: str, spec: AttentionSpec, sinks: Tensor | None = None
     ) -> Tensor:
         """Attention over the store. q (rows, heads, head_dim) -> (rows, heads * value_dim)."""
-        where, y = rows.groups[group], torch.empty(q.shape[0], spec.heads, store.values.shape[-1])
-        self._kernels.attention(
-            q=_view(q.contiguous()),
-            keys=_view(store.keys),
-            values=_view(store.values),
-            table=_view(where.table.contiguous()),
+        where, y = rows.groups[group], self._new(q, spec.heads, store.values.shape[-1])
+        self._call(
+            "attention",
+            q=q.contiguous(),
+            keys=store.keys,
+            values=store.values,
+            table=where.table,
             page_size=where.page_size,
-            starts=rows.starts,
-            context=rows.context,
-            seen=None if rows.is_chain or not spec.is_causal else seen_by_row(rows, spec),
-            sinks=_view_or_none(sinks),
+            **self._sequences(rows),
+            sinks=sinks,
             scale=spec.scale,
             window=spec.window or 0,
             soft_cap=spec.soft_cap or 0.0,
             is_causal=spec.is_causal,
-            y=_view(y),
+            y=y,
         )
         return y.flatten(1)
 
     def attention_packed(self, q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
         """Attention within each sequence. q (rows, heads, dim), k, v (rows, kv_heads, dim)."""
-        y = torch.empty(q.shape[0], spec.heads, v.shape[-1])
-        self._kernels.attention_packed(
-            q=_view(q.contiguous()),
-            keys=_view(k.contiguous()),
-            values=_view(v.contiguous()),
-            starts=starts,
+        y = self._new(q, spec.heads, v.shape[-1])
+        self._call(
+            "attention_packed",
+            q=q.contiguous(),
+            keys=k.contiguous(),
+            values=v.contiguous(),
+            starts=torch.tensor(starts),
             scale=spec.scale,
             window=spec.window or 0,
             soft_cap=spec.soft_cap or 0.0,
             is_causal=spec.is_causal,
-            y=_view(y),
+            y=y,
         )
         return y.flatten(1)
+
+    def take_rows(self, x: Tensor, rows: Tensor) -> Tensor:
+        """y[i] = x[rows[i]]. x (.., width), rows (n,) int64 -> (n, width)."""
+        y = self._new(rows, x.shape[1])
+        self._call("take_rows", x=x, rows=rows, y=y)
+        return y
+
+    def argmax(self, x: Tensor) -> Tensor:
+        """The place of the largest element of each row, the lowest one of equals: (rows,) int64."""
+        y = self._new(x, dtype=torch.int64)
+        self._call("argmax", x=x, y=y)
+        return y
+
+    def kv_copy(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
+        """Copy whole pages, in the order given."""
+        for pages in (store.keys, store.values):
+            self._call("kv_copy", store=pages, sources=sources, targets=targets)
+
+    def kv_move(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
+        """Copy single slots; all reads happen before the first write."""
+        for slots in slots_of(store):
+            self._call("kv_move", store=slots, sources=sources, targets=targets)
+
+    def kv_rotate(self, store: KVStore, slots: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> None:
+        """Rotate stored keys in place by further angles. cos, sin (slots, d)."""
+        self._call("kv_rotate", keys=slots_of(store)[0], slots=slots, cos=cos, sin=sin, pairing=pairing)
 
     def multiply_add(self, rounds: int) -> float:
         """Keep every thread busy; returns the operations done. Timed, it is the processor's ceiling."""
@@ -142,7 +225,28 @@ class NativeOps:
 
     def read_memory(self, x: Tensor) -> None:
         """Read a flat tensor once. Timed, it is the memory's ceiling."""
-        self._kernels.read_memory(_view(x))
+        self._call("read_memory", x=x)
+
+    def _linear(self, x: Tensor, weight: LinearWeight, residual: Tensor | None) -> Tensor:
+        y = self._new(x, weight.outputs)
+        self._call("linear", x=x, weights=_panels(weight), bias=weight.bias, residual=residual, y=y)
+        return y
+
+    def _sequences(self, rows: Rows) -> dict[str, Tensor | None]:
+        """The arguments that tell which rows belong to which sequence."""
+        parent = None if rows.is_chain else rows.parent
+        starts, context = torch.tensor(rows.starts), torch.tensor(rows.context, dtype=torch.int64)
+        return {"starts": starts, "context": context, "parent": parent}
+
+    def _new(self, like: Tensor, *sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """A tensor for a result: as many rows as `like`, (rows, *sizes)."""
+        return torch.empty(like.shape[0], *sizes, dtype=dtype)
+
+    def _call(self, function: str, **arguments: Any) -> None:
+        """Call a compiled function."""
+        # A DLPack capsule made by torch's C++ side crosses in 0.2 us; handing over the tensor itself costs 1.7 us.
+        views = {name: to_dlpack(x) if isinstance(x, Tensor) else x for name, x in arguments.items()}
+        getattr(self._kernels, function)(**views)
 
 
 def _best_isa(highest: str | None) -> str:
@@ -154,21 +258,8 @@ def _best_isa(highest: str | None) -> str:
     return next(isa for isa in allowed if isa in supported_isas())
 
 
-def _view(x: Tensor) -> Any:
-    # A DLPack capsule made by torch's C++ side crosses in 0.2 us; handing over the tensor itself costs 1.7 us.
-    return to_dlpack(x)
-
-
-def _view_or_none(x: Tensor | None) -> Any:
-    return None if x is None else to_dlpack(x)
-
-
-def _as_rows(x: Tensor) -> Tensor:
-    return x if x.dim() == 2 else x.view(-1, x.shape[-1])
-
-
-def _panels(weight: LinearWeight) -> Any:
+def _panels(weight: LinearWeight) -> Tensor:
     assert weight.format == PANEL_FORMAT, (
         f"native linear reads {PANEL_FORMAT}, not {weight.format}: pack_linear at load"
     )
-    return to_dlpack(weight.data)
+    return weight.data

@@ -11,9 +11,6 @@
 namespace vivace {
 namespace {
 
-// Below about this many multiplications, handing work to another thread costs more than it saves.
-constexpr int64_t kSharedCost = 200'000;
-
 constexpr int64_t kStretch = 4096;  // elements of one item of an elementwise operation
 
 const Table& find_table(const std::string& isa) {
@@ -49,15 +46,6 @@ std::vector<std::string> supported_isas() {
 
 Kernels::Kernels(const std::string& isa, int threads) : table_(find_table(isa)), pool_(at_least_one(threads)) {}
 
-template <class Body>
-void Kernels::share(int64_t count, int64_t item_cost, const Body& body) {
-    if (count * item_cost < kSharedCost) {
-        for (int64_t item = 0; item < count; ++item) body(item);
-        return;
-    }
-    pool_.run(count, [](const void* context, int64_t item) { (*static_cast<const Body*>(context))(item); }, &body);
-}
-
 void Kernels::linear(const float* x, const float* weights, const float* bias, const float* residual, float* y,
                      int64_t rows, int64_t inputs, int64_t outputs) {
     const int64_t columns = kGroupPanels * kPanel;
@@ -83,22 +71,16 @@ void Kernels::linear(const float* x, const float* weights, const float* bias, co
 }
 
 void Kernels::rms_norm(const float* x, const float* weight, float eps, float* y, int64_t rows, int64_t width) {
-    const int64_t block_rows = 16;
-    share((rows + block_rows - 1) / block_rows, block_rows * width * 2, [&](int64_t item) {
-        const int64_t end = std::min(rows, (item + 1) * block_rows);
-        for (int64_t row = item * block_rows; row < end; ++row) {
-            table_.rms_norm_row(x + row * width, weight, eps, width, y + row * width);
-        }
+    share_rows(rows, width * 2, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin * width; i < end * width; i += width) table_.rms_norm_row(x + i, weight, eps, width, y + i);
     });
 }
 
 void Kernels::layer_norm(const float* x, const float* weight, const float* bias, float eps, float* y, int64_t rows,
                          int64_t width) {
-    const int64_t block_rows = 16;
-    share((rows + block_rows - 1) / block_rows, block_rows * width * 4, [&](int64_t item) {
-        const int64_t end = std::min(rows, (item + 1) * block_rows);
-        for (int64_t row = item * block_rows; row < end; ++row) {
-            table_.layer_norm_row(x + row * width, weight, bias, eps, width, y + row * width);
+    share_rows(rows, width * 4, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin * width; i < end * width; i += width) {
+            table_.layer_norm_row(x + i, weight, bias, eps, width, y + i);
         }
     });
 }
@@ -115,6 +97,29 @@ void Kernels::soft_cap(const float* x, float cap, float* y, int64_t count) {
         const int64_t begin = item * kStretch;
         table_.soft_cap(x + begin, std::min(kStretch, count - begin), cap, y + begin);
     });
+}
+
+void Kernels::gate(Activation kind, const float* x, int64_t gate, int64_t up, float* y, int64_t rows, int64_t stride,
+                   int64_t width) {
+    const int64_t pieces = (width + kStretch - 1) / kStretch;
+    share_rows(rows * pieces, std::min(width, kStretch) * 16, [&](int64_t begin, int64_t end) {
+        for (int64_t piece = begin; piece < end; ++piece) {
+            const int64_t row = piece / pieces, first = piece % pieces * kStretch;
+            const float* source = x + row * stride + first;
+            table_.gate(kind, source + gate, source + up, std::min(kStretch, width - first), y + row * width + first);
+        }
+    });
+}
+
+void Kernels::sum(const float* x, const float* z, float* y, int64_t count) {
+    share((count + kStretch - 1) / kStretch, kStretch, [&](int64_t item) {
+        const int64_t begin = item * kStretch;
+        table_.sum(x + begin, z + begin, std::min(kStretch, count - begin), y + begin);
+    });
+}
+
+void Kernels::argmax(const float* x, int64_t* y, int64_t rows, int64_t width) {
+    share(rows, width, [&](int64_t row) { y[row] = table_.argmax_row(x + row * width, width); });
 }
 
 double Kernels::multiply_add(int64_t rounds) {

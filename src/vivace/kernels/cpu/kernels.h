@@ -1,10 +1,13 @@
 // The kernels of one program: an instruction set, a thread pool, and the operations over whole tensors.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "kv.h"
+#include "narrow.h"
 #include "pool.h"
 #include "table.h"
 
@@ -13,13 +16,14 @@ namespace vivace {
 // Instruction sets that this processor has and this build holds, the best first.
 std::vector<std::string> supported_isas();
 
-enum class Format { kF32, kBf16, kF16 };
-
-// Rows of one sequence and the units that they may see. Row i stands at unit position + i of the listed ones.
+// Rows of one sequence and the units that they may see, of which row i is number position + i. The first `paged` units
+// stand in pages, in order; the others are listed in the step's slots from slot_begin on.
 struct Segment {
     int64_t first_row;
     int64_t row_count;
-    int64_t slot_begin;  // its units are slots[slot_begin .. slot_begin + units]
+    const int32_t* pages;
+    int64_t paged;
+    int64_t slot_begin;
     int64_t units;
     int64_t position;
 };
@@ -32,12 +36,30 @@ struct AttentionStep {
     float* y;            // (rows, heads, value_dim)
     Format format;
     int64_t heads, kv_heads, key_dim, value_dim;
+    int64_t page_size;
     std::vector<int64_t> slots;
     std::vector<Segment> segments;
     float scale;
     float soft_cap;  // 0: none
     int64_t behind;  // units that a row sees before itself
     int64_t ahead;   // and after itself
+};
+
+// How the outputs of a fused projection become queries, keys and values.
+struct QkvStep {
+    const float* x;       // (rows, (heads + kv_heads) * head_dim + kv_heads * value_dim)
+    const float* q_norm;  // (head_dim) or null
+    const float* k_norm;  // (head_dim) or null
+    const float* cos;     // (rows, angles)
+    const float* sin;     // (rows, angles)
+    const int64_t* slot;  // (rows)
+    float* q;             // (rows, heads, head_dim)
+    void* keys;           // (slots, kv_heads, head_dim)
+    void* values;         // (slots, kv_heads, value_dim)
+    Format format;
+    int64_t heads, kv_heads, head_dim, value_dim, angles;
+    float eps;
+    bool is_interleaved;
 };
 
 class Kernels {
@@ -64,6 +86,35 @@ public:
     // y = cap tanh(x / cap)
     void soft_cap(const float* x, float cap, float* y, int64_t count);
 
+    // y = act(gate) * up, the halves of each row of x (rows, 2 * width) at these columns. y (rows, width).
+    void gate(Activation kind, const float* x, int64_t gate, int64_t up, float* y, int64_t rows, int64_t stride,
+              int64_t width);
+
+    // y = x + z
+    void sum(const float* x, const float* z, float* y, int64_t count);
+
+    // cos and sin of position * frequency, times scale: (rows, width) each. frequencies (variants, width).
+    void angles(const int64_t* position, int64_t position_stride, const int32_t* variant, const float* frequencies,
+                float scale, float* cos, float* sin, int64_t rows, int64_t width);
+
+    // Rotate heads of `dim`; cos, sin (rows, angles). x, y (rows, heads, dim).
+    void rope(const float* x, const float* cos, const float* sin, float* y, int64_t rows, int64_t heads, int64_t dim,
+              int64_t angles, bool is_interleaved);
+
+    // Normalise and rotate queries and keys; keys and values go to their slots.
+    void qkv_store(const QkvStep& step, int64_t rows);
+
+    // y[r] = scale * weights[ids[r]], of panels. y (rows, inputs).
+    void embedding(const int64_t* ids, const float* weights, float scale, float* y, int64_t rows, int64_t inputs);
+
+    // y[r] = x[chosen[r]]. x, y (.., width).
+    void take_rows(const float* x, const int64_t* chosen, float* y, int64_t rows, int64_t width);
+
+    // y[r] = the place of the largest element of row r, the lowest one of equals; a NaN counts as the largest.
+    void argmax(const float* x, int64_t* y, int64_t rows, int64_t width);
+
+    void rotate_keys(const KvRotation& rotation) { vivace::rotate_keys(rotation, table_); }
+
     // y = softmax(scale q k^T, capped, masked) v.
     void attention(const AttentionStep& step);
 
@@ -79,10 +130,32 @@ public:
 private:
     // Split `count` items of about `item_cost` multiplications each over the pool; too little work stays on this thread.
     template <class Body>
-    void share(int64_t count, int64_t item_cost, const Body& body);
+    void share(int64_t count, int64_t item_cost, const Body& body) {
+        if (count * item_cost < (pool_.is_in_step() ? kStepCost : kSharedCost)) {
+            for (int64_t item = 0; item < count; ++item) body(item);
+            return;
+        }
+        pool_.run(count, [](const void* context, int64_t item) { (*static_cast<const Body*>(context))(item); }, &body);
+    }
+
+    // The same for `count` rows of about `row_cost` each, some at a time: body(begin, end).
+    template <class Body>
+    void share_rows(int64_t count, int64_t row_cost, const Body& body) {
+        const int64_t block = std::max<int64_t>(1, std::min<int64_t>(16, kBlockCost / std::max<int64_t>(1, row_cost)));
+        share((count + block - 1) / block, block * row_cost,
+              [&](int64_t item) { body(item * block, std::min(count, (item + 1) * block)); });
+    }
+
+    // Below about this many multiplications, handing work to another thread costs more than it saves: when the pool may
+    // sleep, and within a step.
+    static constexpr int64_t kSharedCost = 200'000;
+    static constexpr int64_t kStepCost = 20'000;
+    static constexpr int64_t kBlockCost = 40'000;
 
     const Table& table_;
     Pool pool_;
+
+    friend class Tape;
 };
 
 }  // namespace vivace

@@ -1,13 +1,77 @@
-// The parts of the Python module that stand in files of their own.
+// The parts of the Python module: each operation is one function that checks its tensors and returns what to run.
+//
+// `add_op` makes it a method twice, under one name: of Kernels, where it runs at once, and of Tape, where it is added to
+// the recorded step. A tape keeps the tensors alive.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
 #include "kernels.h"
+#include "op.h"
+#include "tape.h"
 
 namespace vivace {
 
-// Adds the methods `attention` and `attention_packed`.
-void add_attention(nanobind::class_<Kernels>& kernels);
+// A tape, and the tensors that its operations read and write.
+struct KeptTape {
+    explicit KeptTape(Kernels& kernels) : tape(kernels) {}
+
+    template <class T>
+    void keep(const T& argument) {
+        if constexpr (std::is_same_v<T, Array>) arrays.push_back(argument);
+        if constexpr (std::is_same_v<T, MaybeArray>) {
+            if (argument) arrays.push_back(*argument);
+        }
+    }
+
+    Tape tape;
+    std::vector<Array> arrays;
+};
+
+struct Classes {
+    nb::class_<Kernels> kernels;
+    nb::class_<KeptTape> tape;
+};
+
+template <class... Args, class... Names>
+void add_op(Classes& classes, const char* name, Op (*make)(Args...), const Names&... names) {
+    classes.kernels.def(
+        name,
+        [make](Kernels& kernels, Args... args) {
+            const Op op = make(std::forward<Args>(args)...);
+            nb::gil_scoped_release unlocked;
+            op.run(kernels, op.whole);
+        },
+        names...);
+    classes.tape.def(
+        name,
+        [make](KeptTape& kept, int64_t group, Args... args) {
+            (kept.keep(static_cast<const std::remove_reference_t<Args>&>(args)), ...);
+            kept.tape.add(group, make(std::forward<Args>(args)...));
+        },
+        nb::arg("group"), names...);
+}
+
+[[noreturn]] inline void refuse(const std::string& message) { throw nb::value_error(message.c_str()); }
+
+// Raises ValueError unless every one of the first `count` indices is 0 .. limit - 1.
+template <class Index>
+void check_indices(const char* name, const Index* indices, int64_t count, int64_t limit) {
+    for (int64_t i = 0; i < count; ++i) {
+        if (indices[i] < 0 || indices[i] >= limit) {
+            refuse(std::string(name) + " holds " + std::to_string(indices[i]) + ", expected 0 to " +
+                   std::to_string(limit - 1));
+        }
+    }
+}
+
+void add_rows(Classes& classes);
+void add_attention(Classes& classes);
+void add_kv(Classes& classes);
 
 }  // namespace vivace

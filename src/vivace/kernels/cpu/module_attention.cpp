@@ -1,19 +1,12 @@
-// The Python methods `attention` and `attention_packed`: check tensors and indices, list the units of each sequence.
+// `attention` and `attention_packed`, as methods of Kernels and Tape: which units each row sees, read when they run.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 
-#include "arrays.h"
 #include "module.h"
 
 namespace vivace {
 namespace {
-
-using Indices = std::vector<int64_t>;
-using UnitLists = std::optional<std::vector<Indices>>;
-
-[[noreturn]] void refuse(const std::string& message) { throw nb::value_error(message.c_str()); }
 
 // Which rows a row sees; `window` 0 means no window.
 void set_reach(AttentionStep& step, int64_t window, bool is_causal) {
@@ -22,20 +15,9 @@ void set_reach(AttentionStep& step, int64_t window, bool is_causal) {
     step.ahead = is_causal ? 0 : step.behind;
 }
 
-Format format_of(const Array& array) {
-    if (array.dtype() == nb::dtype<float>()) return Format::kF32;
-    if (array.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat) && array.dtype().bits == 16) {
-        return Format::kBf16;
-    }
-    if (array.dtype().code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && array.dtype().bits == 16) {
-        return Format::kF16;
-    }
-    refuse("keys are not float32, bfloat16 or float16");
-}
-
-void check_starts(const Indices& starts, int64_t rows) {
-    bool is_rising = !starts.empty() && starts.front() == 0 && starts.back() == rows;
-    for (size_t i = 1; i < starts.size(); ++i) is_rising = is_rising && starts[i - 1] <= starts[i];
+void check_starts(const int64_t* starts, int64_t sequences, int64_t rows) {
+    bool is_rising = sequences >= 0 && starts[0] == 0 && starts[sequences] == rows;
+    for (int64_t s = 0; s < sequences; ++s) is_rising = is_rising && starts[s] <= starts[s + 1];
     if (!is_rising) refuse("starts do not rise from 0 to the number of rows, " + std::to_string(rows));
 }
 
@@ -55,101 +37,122 @@ AttentionStep step_of(const Array& q, const Array& y, int64_t kv_heads, const Ma
     return step;
 }
 
-// Block tables: where unit u of a sequence is stored.
-struct Table32 {
-    const int32_t* pages;
+// How the rows of a step see each other and the pages of their sequences.
+struct Sequences {
+    const int64_t* starts;   // (sequences + 1)
+    const int64_t* context;  // (sequences)
+    const int32_t* parent;   // (rows) or null
+    const int32_t* table;    // (sequences, columns)
     int64_t columns, page_size, page_count;
 
-    int64_t slot(int64_t sequence, int64_t unit) const {
-        if (unit < 0 || unit / page_size >= columns) refuse("unit " + std::to_string(unit) + " is beyond the block table");
-        const int64_t page = pages[sequence * columns + unit / page_size];
-        if (page < 0 || page >= page_count) refuse("page " + std::to_string(page) + " is not in the store");
-        return page * page_size + unit % page_size;
+    // The pages of a sequence; raises ValueError unless units first .. last - 1 stand in pages of the store.
+    const int32_t* pages(int64_t sequence, int64_t first, int64_t last) const {
+        if (first < 0) refuse("a context is negative");
+        if (last > columns * page_size) refuse("unit " + std::to_string(last - 1) + " is beyond the block table");
+        const int32_t* row = table + sequence * columns;
+        for (int64_t page = first / page_size; page * page_size < last; ++page) {
+            if (row[page] < 0 || row[page] >= page_count) {
+                refuse("page " + std::to_string(row[page]) + " is not in the store");
+            }
+        }
+        return row;
     }
 };
 
-void list_chain(AttentionStep& step, const Table32& table, const Indices& starts, const Indices& context) {
-    for (size_t s = 0; s < context.size(); ++s) {
-        const int64_t count = starts[s + 1] - starts[s], end = context[s] + count;
-        if (count == 0) continue;
-        if (context[s] < 0) refuse("a context is negative");
-        const int64_t low = std::max<int64_t>(0, context[s] - step.behind);
-        const int64_t slot_begin = static_cast<int64_t>(step.slots.size());
-        step.segments.push_back({starts[s], count, slot_begin, end - low, context[s] - low});
-        for (int64_t unit = low; unit < end; ++unit) step.slots.push_back(table.slot(static_cast<int64_t>(s), unit));
-    }
+void list_chain(AttentionStep& step, const Sequences& where, int64_t s) {
+    const int64_t first = where.starts[s], count = where.starts[s + 1] - first, context = where.context[s];
+    if (count == 0) return;
+    const int64_t units = context + count;
+    const int32_t* pages = where.pages(s, context < 0 ? context : std::max<int64_t>(0, context - step.behind), units);
+    step.segments.push_back({first, count, pages, units, 0, units, context});
 }
 
-// Rows of a draft tree: each is a segment of its own, over the units that it sees.
-void list_tree(AttentionStep& step, const Table32& table, const Indices& starts, const std::vector<Indices>& seen) {
-    if (static_cast<int64_t>(seen.size()) != starts.back()) refuse("seen does not list the units of each row");
-    for (size_t s = 0; s + 1 < starts.size(); ++s) {
-        for (int64_t row = starts[s]; row < starts[s + 1]; ++row) {
-            const Indices& units = seen[static_cast<size_t>(row)];
-            const int64_t slot_begin = static_cast<int64_t>(step.slots.size()), count = static_cast<int64_t>(units.size());
-            if (count == 0) refuse("a row sees no unit");
-            step.segments.push_back({row, 1, slot_begin, count, count - 1});
-            for (const int64_t unit : units) step.slots.push_back(table.slot(static_cast<int64_t>(s), unit));
+// Rows of a draft tree: each is a segment of its own, over the units before the step and then its chain of parents.
+void list_tree(AttentionStep& step, const Sequences& where, int64_t s) {
+    const int64_t first = where.starts[s], last = where.starts[s + 1], context = where.context[s];
+    if (first == last) return;
+    const int32_t* pages = where.pages(s, context < 0 ? context : std::max<int64_t>(0, context - step.behind),
+                                       context + last - first);
+    for (int64_t row = first; row < last; ++row) {
+        const auto begin = static_cast<int64_t>(step.slots.size());
+        for (int64_t ancestor = row; ancestor >= 0; ancestor = where.parent[ancestor]) {
+            const int64_t next = where.parent[ancestor], unit = context + ancestor - first;
+            if (next >= ancestor || (next >= 0 && next < first)) refuse("a parent is no earlier row of its sequence");
+            step.slots.push_back(pages[unit / where.page_size] * where.page_size + unit % where.page_size);
         }
+        std::reverse(step.slots.begin() + begin, step.slots.end());
+        const int64_t units = context + static_cast<int64_t>(step.slots.size()) - begin;
+        step.segments.push_back({row, 1, pages, context, begin, units, units - 1});
     }
 }
 
-void attention(Kernels& kernels, const Array& q, const Array& keys, const Array& values, const Array& table,
-               int64_t page_size, const Indices& starts, const Indices& context, const UnitLists& seen,
-               const MaybeArray& sinks, float scale, int64_t window, float soft_cap, bool is_causal, const Array& y) {
+Op attention(const Array& q, const Array& keys, const Array& values, const Array& table, int64_t page_size,
+             const Array& starts, const Array& context, const MaybeArray& parent, const MaybeArray& sinks, float scale,
+             int64_t window, float soft_cap, bool is_causal, const Array& y) {
     AttentionStep step = step_of(q, y, size_of(keys, 2), sinks);
-    const int64_t page_count = size_of(keys, 0);
+    const int64_t rows = size_of(q, 0), sequences = size_of(context, 0);
     step.format = format_of(keys);
+    step.page_size = page_size;
     step.keys = data_of(keys, "keys", keys.dtype(), "float", {kAny, page_size, step.kv_heads, step.key_dim});
     step.values = data_of(values, "values", keys.dtype(), "like the keys",
-                          {page_count, page_size, step.kv_heads, step.value_dim});
-    const void* pages = data_of(table, "table", nb::dtype<int32_t>(), "int32",
-                                {static_cast<int64_t>(context.size()), kAny});
-    check_starts(starts, size_of(q, 0));
-    if (starts.size() != context.size() + 1) refuse("starts has not one entry more than context");
-    const Table32 lookup{static_cast<const int32_t*>(pages), size_of(table, 1), page_size, page_count};
-    set_reach(step, seen ? 0 : window, is_causal);
-    step.scale = scale;
-    step.soft_cap = soft_cap;
-    if (seen) {
-        list_tree(step, lookup, starts, *seen);
-    } else {
-        list_chain(step, lookup, starts, context);
-    }
-    nb::gil_scoped_release unlocked;
-    kernels.attention(step);
-}
-
-void attention_packed(Kernels& kernels, const Array& q, const Array& keys, const Array& values, const Indices& starts,
-                      float scale, int64_t window, float soft_cap, bool is_causal, const Array& y) {
-    AttentionStep step = step_of(q, y, size_of(keys, 1), std::nullopt);
-    const int64_t rows = size_of(q, 0);
-    step.format = Format::kF32;
-    step.keys = floats(keys, "keys", {rows, step.kv_heads, step.key_dim});
-    step.values = floats(values, "values", {rows, step.kv_heads, step.value_dim});
-    check_starts(starts, rows);
+                          {size_of(keys, 0), page_size, step.kv_heads, step.value_dim});
     set_reach(step, window, is_causal);
     step.scale = scale;
     step.soft_cap = soft_cap;
-    for (int64_t row = 0; row < rows; ++row) step.slots.push_back(row);
-    for (size_t s = 0; s + 1 < starts.size(); ++s) {
-        const int64_t count = starts[s + 1] - starts[s];
-        if (count > 0) step.segments.push_back({starts[s], count, starts[s], count, 0});
-    }
-    nb::gil_scoped_release unlocked;
-    kernels.attention(step);
+    const Sequences where{longs(starts, "starts", {sequences + 1}),
+                          longs(context, "context", {kAny}),
+                          parent ? ints(*parent, "parent", {rows}) : nullptr,
+                          ints(table, "table", {sequences, kAny}),
+                          size_of(table, 1),
+                          page_size,
+                          size_of(keys, 0)};
+    return {{rows, sequences}, [=](Kernels& kernels, const Extent& extent) {
+                check_starts(where.starts, extent.sequences, extent.rows);
+                AttentionStep now = step;
+                for (int64_t s = 0; s < extent.sequences; ++s) {
+                    if (where.parent && is_causal && !extent.is_chain) {
+                        list_tree(now, where, s);
+                    } else {
+                        list_chain(now, where, s);
+                    }
+                }
+                kernels.attention(now);
+            }};
+}
+
+Op attention_packed(const Array& q, const Array& keys, const Array& values, const Array& starts, float scale,
+                    int64_t window, float soft_cap, bool is_causal, const Array& y) {
+    AttentionStep step = step_of(q, y, size_of(keys, 1), std::nullopt);
+    const int64_t rows = size_of(q, 0), sequences = size_of(starts, 0) - 1;
+    step.format = Format::kF32;
+    step.page_size = 1;
+    step.keys = floats(keys, "keys", {rows, step.kv_heads, step.key_dim});
+    step.values = floats(values, "values", {rows, step.kv_heads, step.value_dim});
+    set_reach(step, window, is_causal);
+    step.scale = scale;
+    step.soft_cap = soft_cap;
+    const int64_t* start_data = longs(starts, "starts", {kAny});
+    return {{rows, sequences}, [=](Kernels& kernels, const Extent& extent) {
+                check_starts(start_data, extent.sequences, extent.rows);
+                AttentionStep now = step;
+                for (int64_t row = 0; row < extent.rows; ++row) now.slots.push_back(row);
+                for (int64_t s = 0; s < extent.sequences; ++s) {
+                    const int64_t first = start_data[s], count = start_data[s + 1] - first;
+                    if (count > 0) now.segments.push_back({first, count, nullptr, 0, first, count, 0});
+                }
+                kernels.attention(now);
+            }};
 }
 
 }  // namespace
 
-void add_attention(nb::class_<Kernels>& kernels) {
-    kernels
-        .def("attention", &attention, nb::arg("q"), nb::arg("keys"), nb::arg("values"), nb::arg("table"),
-             nb::arg("page_size"), nb::arg("starts"), nb::arg("context"), nb::arg("seen").none(),
-             nb::arg("sinks").none(), nb::arg("scale"), nb::arg("window"), nb::arg("soft_cap"), nb::arg("is_causal"),
-             nb::arg("y"))
-        .def("attention_packed", &attention_packed, nb::arg("q"), nb::arg("keys"), nb::arg("values"), nb::arg("starts"),
-             nb::arg("scale"), nb::arg("window"), nb::arg("soft_cap"), nb::arg("is_causal"), nb::arg("y"));
+void add_attention(Classes& c) {
+    using nb::arg;
+    add_op(c, "attention", &attention, arg("q"), arg("keys"), arg("values"), arg("table"), arg("page_size"),
+           arg("starts"), arg("context"), arg("parent").none(), arg("sinks").none(), arg("scale"), arg("window"),
+           arg("soft_cap"), arg("is_causal"), arg("y"));
+    add_op(c, "attention_packed", &attention_packed, arg("q"), arg("keys"), arg("values"), arg("starts"), arg("scale"),
+           arg("window"), arg("soft_cap"), arg("is_causal"), arg("y"));
 }
 
 }  // namespace vivace

@@ -57,6 +57,11 @@ struct Table {
     void (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
     void (*activation)(Activation kind, const float* x, int64_t count, float* y);
     void (*soft_cap)(const float* x, int64_t count, float cap, float* y);
+    void (*gate)(Activation kind, const float* gate, const float* up, int64_t count, float* y);
+    void (*sum)(const float* x, const float* z, int64_t count, float* y);
+    void (*rope_head)(const float* x, const float* cos, const float* sin, int64_t count, int64_t dim, bool is_interleaved,
+                      float* y);
+    int64_t (*argmax_row)(const float* x, int64_t count);
     void (*attention_block)(const AttentionBlock&);
     double (*multiply_add)(int64_t rounds);
     float (*read_memory)(const float* x, int64_t count);

@@ -106,12 +106,6 @@ def visible_units(rows: Rows, sequence: int, row: int, spec: AttentionSpec) -> r
     return units if spec.window is None else units[-spec.window :]
 
 
-def seen_by_row(rows: Rows, spec: AttentionSpec) -> list[list[int]]:
-    """`visible_units` of every row of the step."""
-    counts = [last - first for first, last in pairwise(rows.starts)]
-    return [list(visible_units(rows, s, row, spec)) for s, count in enumerate(counts) for row in range(count)]
-
-
 def packed_visibility(count: int, spec: AttentionSpec) -> Tensor | None:
     """Which rows see which within one packed sequence: (count, count) bool, None if all see all."""
     if not spec.is_causal and spec.window is None:

@@ -1,4 +1,4 @@
-"""Reference of `rope`: rotary position embedding (RoFormer, arXiv 2104.09864, equation 34)."""
+"""Reference of `rope` and `rope_angles`: rotary position embedding (RoFormer, arXiv 2104.09864, equation 34)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import torch
 from torch import Tensor
 
 from vivace.kernels.ops import Pairing
+
+
+def rope_angles(position: Tensor, variant: Tensor, frequencies: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """cos and sin of position[r, 0] * frequencies[variant[r]], times scale: (rows, d) each.
+
+    position (rows, axes) int64, variant (rows,) int32, frequencies (variants, d). Positions are rounded to float32.
+    """
+    angle = position[:, :1].float() * frequencies[variant.long()]
+    return angle.cos() * scale, angle.sin() * scale
 
 
 def rope(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:

@@ -2,10 +2,12 @@
 #include "avx2.h"
 
 #include "../activation_kernel.h"
+#include "../argmax_kernel.h"
 #include "../attention_kernel.h"
 #include "../ceiling_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
+#include "../rope_kernel.h"
 #include "../table.h"
 
 namespace vivace {
@@ -17,6 +19,10 @@ const Table kAvx2Table = {
     NormKernel<avx2::Vec16>::layer_norm_row,
     ActivationKernel<avx2::Vec16>::stretch,
     ActivationKernel<avx2::Vec16>::soft_cap,
+    ActivationKernel<avx2::Vec16>::gate,
+    ActivationKernel<avx2::Vec16>::sum,
+    RopeKernel<avx2::Vec16>::head,
+    ArgmaxKernel<avx2::Vec16>::row,
     AttentionKernel<avx2::Vec16>::block,
     CeilingKernel<avx2::Vec16>::multiply_add,
     CeilingKernel<avx2::Vec16>::read_memory,

@@ -2,10 +2,12 @@
 #include "avx512.h"
 
 #include "../activation_kernel.h"
+#include "../argmax_kernel.h"
 #include "../attention_kernel.h"
 #include "../ceiling_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
+#include "../rope_kernel.h"
 #include "../table.h"
 
 namespace vivace {
@@ -17,6 +19,10 @@ const Table kAvx512Table = {
     NormKernel<avx512::Vec16>::layer_norm_row,
     ActivationKernel<avx512::Vec16>::stretch,
     ActivationKernel<avx512::Vec16>::soft_cap,
+    ActivationKernel<avx512::Vec16>::gate,
+    ActivationKernel<avx512::Vec16>::sum,
+    RopeKernel<avx512::Vec16>::head,
+    ArgmaxKernel<avx512::Vec16>::row,
     AttentionKernel<avx512::Vec16>::block,
     CeilingKernel<avx512::Vec16>::multiply_add,
     CeilingKernel<avx512::Vec16>::read_memory,

@@ -2,10 +2,12 @@
 #include "portable.h"
 
 #include "../activation_kernel.h"
+#include "../argmax_kernel.h"
 #include "../attention_kernel.h"
 #include "../ceiling_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
+#include "../rope_kernel.h"
 #include "../table.h"
 
 namespace vivace {
@@ -17,6 +19,10 @@ const Table kPortableTable = {
     NormKernel<portable::Vec16>::layer_norm_row,
     ActivationKernel<portable::Vec16>::stretch,
     ActivationKernel<portable::Vec16>::soft_cap,
+    ActivationKernel<portable::Vec16>::gate,
+    ActivationKernel<portable::Vec16>::sum,
+    RopeKernel<portable::Vec16>::head,
+    ArgmaxKernel<portable::Vec16>::row,
     AttentionKernel<portable::Vec16>::block,
     CeilingKernel<portable::Vec16>::multiply_add,
     CeilingKernel<portable::Vec16>::read_memory,

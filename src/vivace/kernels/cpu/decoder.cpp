@@ -1,0 +1,81 @@
+// The row operations of a decoder's step: embedding, rotary angles, queries and keys, rows chosen for the head.
+#include <cstring>
+#include <vector>
+
+#include "angles.h"
+#include "kernels.h"
+
+namespace vivace {
+
+void Kernels::embedding(const int64_t* ids, const float* weights, float scale, float* y, int64_t rows, int64_t inputs) {
+    share_rows(rows, inputs * 4, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+            const float* panel = weights + ids[row] / kPanel * inputs * kPanel + ids[row] % kPanel;
+            float* out = y + row * inputs;
+            for (int64_t i = 0; i < inputs; ++i) out[i] = panel[i * kPanel];
+            if (scale != 1.0f) {
+                for (int64_t i = 0; i < inputs; ++i) out[i] *= scale;
+            }
+        }
+    });
+}
+
+void Kernels::take_rows(const float* x, const int64_t* chosen, float* y, int64_t rows, int64_t width) {
+    share_rows(rows, width, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+            std::memcpy(y + row * width, x + chosen[row] * width, sizeof(float) * width);
+        }
+    });
+}
+
+void Kernels::angles(const int64_t* position, int64_t position_stride, const int32_t* variant, const float* frequencies,
+                     float scale, float* cos, float* sin, int64_t rows, int64_t width) {
+    share_rows(rows, width * 40, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+            const float step = static_cast<float>(position[row * position_stride]);
+            const float* frequency = frequencies + variant[row] * width;
+            for (int64_t i = row * width, j = 0; j < width; ++i, ++j) {
+                cos_sin(step * frequency[j], cos + i, sin + i);
+                cos[i] *= scale;
+                sin[i] *= scale;
+            }
+        }
+    });
+}
+
+void Kernels::rope(const float* x, const float* cos, const float* sin, float* y, int64_t rows, int64_t heads, int64_t dim,
+                   int64_t angles, bool is_interleaved) {
+    share_rows(rows, heads * dim * 2, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+            for (int64_t head = row * heads; head < (row + 1) * heads; ++head) {
+                table_.rope_head(x + head * dim, cos + row * angles, sin + row * angles, angles, dim, is_interleaved,
+                                 y + head * dim);
+            }
+        }
+    });
+}
+
+void Kernels::qkv_store(const QkvStep& s, int64_t rows) {
+    const int64_t q_width = s.heads * s.head_dim, k_width = s.kv_heads * s.head_dim, v_width = s.kv_heads * s.value_dim;
+    const int64_t width = q_width + k_width + v_width;
+    const auto turn = [&](const float* x, const float* norm, int64_t row, float* y) {
+        if (norm) {
+            table_.rms_norm_row(x, norm, s.eps, s.head_dim, y);
+            x = y;
+        }
+        table_.rope_head(x, s.cos + row * s.angles, s.sin + row * s.angles, s.angles, s.head_dim, s.is_interleaved, y);
+    };
+    share_rows(rows, width * 4, [&](int64_t begin, int64_t end) {
+        std::vector<float> keys(static_cast<size_t>(k_width));
+        for (int64_t row = begin; row < end; ++row) {
+            const float* x = s.x + row * width;
+            float* q = s.q + row * q_width;
+            for (int64_t i = 0; i < q_width; i += s.head_dim) turn(x + i, s.q_norm, row, q + i);
+            for (int64_t i = 0; i < k_width; i += s.head_dim) turn(x + q_width + i, s.k_norm, row, keys.data() + i);
+            narrow(keys.data(), k_width, s.format, s.keys, s.slot[row] * k_width);
+            narrow(x + q_width + k_width, v_width, s.format, s.values, s.slot[row] * v_width);
+        }
+    });
+}
+
+}  // namespace vivace
