@@ -47,6 +47,11 @@ def test_tokenize() -> None:
     assert shell("tokenize", LLAMA, shell("tokenize", LLAMA, QUESTION, "--ids"), "--decode") == f"{QUESTION}\n"
 
 
+def test_bench() -> None:
+    work = ("--prefill", "16", "--streams", "2", "--context", "8", "--tokens", "3", "--running", "0", "--repeats", "1")
+    assert "decode 2" in shell("bench", "engine", LLAMA, *work, *ENGINE)
+
+
 def test_info() -> None:
     assert f"version  {vivace.__version__}" in shell("info", "--threads", "1")
 

@@ -19,6 +19,7 @@ import typer
 from tools.docs_http import http_page
 from vivace import errors
 from vivace.api import Options
+from vivace.cli import bench
 from vivace.cli.flags import field_help
 from vivace.cli.main import VERBS, make_app
 from vivace.config import VARIABLES, EngineConfig, ServeConfig
@@ -50,14 +51,14 @@ def cli_page() -> str:
         "standard error, 2 wrong usage, 130 stopped with Ctrl-C. `vivace --debug VERB ...` shows the traceback of an "
         "error, `vivace --version` prints the version.",
     ]
-    for verb in VERBS:
-        command = commands[verb.__name__]
+    verbs = [(verb.__name__, verb, commands[verb.__name__]) for verb in VERBS]
+    for name, verb, command in [*verbs, ("bench engine", bench.engine, commands["bench"].commands["engine"])]:
         kinds = {
-            name: _kind(item.annotation) for name, item in inspect.signature(verb, eval_str=True).parameters.items()
+            item.name: _kind(item.annotation) for item in inspect.signature(verb, eval_str=True).parameters.values()
         }
         arguments = [item for item in command.params if item.param_type_name == "argument"]
         words = "".join(f" {item.metavar or item.name.upper()}" for item in arguments)
-        parts += [f"## {verb.__name__}", f"    vivace {verb.__name__}{words} [flags]", _paragraphs(command.help)]
+        parts += [f"## {name}", f"    vivace {name}{words} [flags]", _paragraphs(command.help)]
         parts += [f"`{item.metavar or item.name.upper()}`: {item.help}" for item in arguments if item.help]
         options = [item for item in command.params if item not in arguments and item.name != "help"]
         for panel in dict.fromkeys(item.rich_help_panel for item in options):

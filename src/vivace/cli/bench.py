@@ -51,7 +51,7 @@ def engine(
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(help="Measure nothing: print the ratios of two reports.", show_default=False),
+        typer.Option(help="Measure nothing: print the ratios of two reports, the older one first.", show_default=False),
     ] = None,
     *,
     works: Given,

@@ -42,22 +42,29 @@ def heading(report: Report) -> str:
 
 
 def profile_table(profile: Report) -> Table:
-    """Where a step's time goes, one column per work, the stages in the order of the first work's time."""
-    table = Table(title="where a step's time goes, us (share); a name with ':' is the Python in between")
-    table.add_column("stage")
+    """Where a step's time goes, one column per work, the stages in the order of their largest share."""
+    table = Table(title="where a step's time goes; a name with ':' is the Python in between")
+    table.add_column("stage", no_wrap=True)
     for work in profile:
-        table.add_column(work, justify="right")
-    totals = {work: sum(stages.values()) for work, stages in profile.items()}
-    peak = {stage: 0.0 for stages in profile.values() for stage in stages}
-    for work, stages in profile.items():
-        for stage, time in stages.items():
-            peak[stage] = max(peak[stage], time / totals[work])
-    for stage in sorted(peak, key=lambda stage: -peak[stage]):
-        times = ((profile[work].get(stage, 0.0), totals[work]) for work in profile)
-        table.add_row(stage, *(f"{time:,.0f} ({time / total:4.0%})" if total else "" for time, total in times))
+        table.add_column(work, justify="right", no_wrap=True)
+    totals = {work: sum(stages.values()) or 1.0 for work, stages in profile.items()}
+    shares = {work: {stage: time / totals[work] for stage, time in stages.items()} for work, stages in profile.items()}
+    largest = {
+        stage: max(found.get(stage, 0.0) for found in shares.values()) for found in shares.values() for stage in found
+    }
+    for stage in sorted(largest, key=lambda stage: -largest[stage]):
+        cells = ((profile[work].get(stage, 0.0), shares[work].get(stage, 0.0)) for work in profile)
+        table.add_row(stage, *(f"{short_time(time)} {share:3.0%}" for time, share in cells))
     table.add_section()
-    table.add_row("step", *(f"{total:,.0f}       " for total in totals.values()))
+    table.add_row("step", *(f"{short_time(total)}    " for total in totals.values()))
     return table
+
+
+def short_time(us: float) -> str:
+    """Microseconds in three figures or so."""
+    if us < 1000:
+        return f"{us:.0f}us"
+    return f"{us / 1e3:.1f}ms" if us < 1e5 else f"{us / 1e3:.0f}ms"
 
 
 def compare_table(before: Report, after: Report) -> Table:

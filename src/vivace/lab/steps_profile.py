@@ -12,7 +12,7 @@ that ends in ":" is the Python between the wrapped calls.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import wraps
@@ -73,10 +73,14 @@ class StepsProfile:
         self._undo.close()
 
     def mean(self, jobs: int, rows: int) -> dict[str, float]:
-        """Mean microseconds by stage over the steps of that many jobs and rows; empty if there was none."""
-        chosen = [step.stages for step in self.steps if (step.jobs, step.rows) == (jobs, rows)]
-        stages = dict.fromkeys(stage for step in chosen for stage in step)
-        return {stage: sum(step.get(stage, 0) for step in chosen) / len(chosen) / 1e3 for stage in stages}
+        """Mean microseconds by stage over the steps of that many jobs and rows; empty if there was none.
+
+        The slower half of the steps is left out: what other programs take from the processor is no part of a step.
+        """
+        found = [step.stages for step in self.steps if (step.jobs, step.rows) == (jobs, rows)]
+        chosen = sorted(found, key=lambda stages: sum(stages.values()))[: (len(found) + 1) // 2]
+        names = dict.fromkeys(name for stages in chosen for name in stages)
+        return {name: sum(stages.get(name, 0) for stages in chosen) / len(chosen) / 1e3 for name in names}
 
     def _wrap(
         self,
@@ -122,9 +126,3 @@ class StepsProfile:
         if batch is not None:
             self._clock.step.jobs = len(batch.spans)
             self._clock.step.rows = sum(span.count for span in batch.spans)
-
-
-def as_rows(stages: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """(stage, microseconds, share of the step), the longest first."""
-    total = sum(stages.values()) or 1.0
-    return [(stage, time, time / total) for stage, time in sorted(stages.items(), key=lambda item: -item[1])]
