@@ -15,9 +15,10 @@ import pytest
 
 from tests.serve.conftest import CHAT, EMBED
 from tests.serve.server import TINY, Server, serving
-from vivace.api.text import load_text
+from vivace.api.info import ModelInfo
+from vivace.api.text import TextSide, load_text
 from vivace.config import ServeConfig
-from vivace.serve.run import public_bind_warning
+from vivace.serve.run import announcement, public_bind_warning
 
 SPECIAL = load_text(TINY).tokenizer.special_ids
 WAIT_SECONDS = 60
@@ -268,6 +269,19 @@ def test_a_public_bind_without_a_key_warns(host: str, key: str | None, warns: bo
     """Case 82."""
     assert ServeConfig().host == "127.0.0.1"
     assert (public_bind_warning(ServeConfig(host=host, api_key=key)) is not None) == warns
+
+
+def test_the_announcement_names_a_request_that_the_first_model_can_answer() -> None:
+    chat = load_text(TINY)
+    decoder, encoder = ModelInfo("a", "generate", 10, 10), ModelInfo("b", "embed", 10, 10, dimensions=4)
+    base = TextSide(chat.tokenizer)
+    for models, texts, path in (
+        ({"a": decoder, "b": encoder}, {"a": chat}, "/v1/chat/completions"),
+        ({"a": decoder}, {"a": base}, "/v1/completions"),
+        ({"b": encoder, "a": decoder}, {"a": chat}, "/v1/embeddings"),
+    ):
+        text = announcement("http://127.0.0.1:1", models, texts)
+        assert f"curl http://127.0.0.1:1{path} " in text and all(name in text for name in models)
 
 
 def _engine_pid(server: Server) -> int:

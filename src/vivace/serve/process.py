@@ -13,8 +13,9 @@ TRIM_SECONDS = 2.0
 
 
 def log_to_stderr() -> None:
-    """One line per event, from INFO up."""
+    """One line per event, from INFO up; the web server's own only if something is wrong."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def freeze_loaded() -> None:

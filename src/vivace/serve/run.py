@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import json
 import logging
 import signal
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 import uvicorn
 
+from vivace.api.info import ModelInfo
 from vivace.api.text import TextSide, load_text
 from vivace.config import ServeConfig
 from vivace.errors import ConfigError
@@ -85,14 +87,11 @@ class _Server:
         web = asyncio.create_task(self._web.serve(sockets=[self._listener]))
         announce = asyncio.create_task(self._announce())
         try:
-            await asyncio.wait({web, keeper, announce}, return_when=asyncio.FIRST_COMPLETED)
-            if announce.done() and not (web.done() or keeper.done()):
-                announce.result()
-                await asyncio.wait({web, keeper}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({web, keeper}, return_when=asyncio.FIRST_COMPLETED)
             if self._supervisor.failure is not None:
                 raise self._supervisor.failure
             if keeper.done():
-                keeper.result()
+                keeper.result()  # a fault of ours
             await web
         finally:
             self._web.should_exit = True
@@ -105,7 +104,7 @@ class _Server:
         await self._supervisor.wait_ready()
         freeze_loaded()
         keep_trimming()
-        print(announcement(self._address(), self._supervisor.remote.models), flush=True)
+        print(announcement(self._address(), self._supervisor.remote.models, self._hub.texts), flush=True)
 
     def _address(self) -> str:
         host, port = self._listener.getsockname()[:2]
@@ -138,18 +137,19 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def announcement(address: str, models: Mapping[str, object]) -> str:
-    """What is printed once requests are served."""
-    name = next(iter(models))
-    kind = getattr(models[name], "kind", "generate")
-    path, body = {
-        "embed": ("/v1/embeddings", f'{{"model": "{name}", "input": "Hello"}}'),
-    }.get(
-        kind, ("/v1/chat/completions", f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}')
-    )
+def announcement(address: str, models: Mapping[str, ModelInfo], texts: Mapping[str, TextSide]) -> str:
+    """What is printed once requests are served: the address, and a request that the first model can answer."""
+    name, info = next(iter(models.items()))
+    body: dict[str, object] = {"model": name}
+    if info.kind == "embed":
+        path, body["input"] = "/v1/embeddings", "Hello"
+    elif texts[name].template is None:
+        path, body["prompt"] = "/v1/completions", "Once upon a time"
+    else:
+        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": "Hello"}]
     return (
         f"serving {', '.join(models)} at {address} (docs: {address}/docs)\n"
-        f"try: curl {address}{path} -H 'Content-Type: application/json' -d '{body}'"
+        f"try: curl {address}{path} -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
     )
 
 
