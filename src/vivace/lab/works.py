@@ -159,7 +159,7 @@ def _first_token(streams: Streams, prompt: tuple[int, ...]) -> Stream:
 def _answer_length(config: BenchConfig, engine: EngineConfig, streams: int) -> int:
     """Tokens of an answer: those that are measured, and those that come while the prompts of later streams are read.
 
-    Running streams may take the larger part of a step, so that prompts get a quarter of it.
+    Running streams may take the larger part of a step, so that prompts get an eighth of it.
     """
-    steps = -(-4 * streams * config.context // engine.step_budget)
+    steps = -(-8 * streams * config.context // engine.step_budget)
     return config.tokens + 8 + (steps if streams > 1 else 0)
