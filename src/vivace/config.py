@@ -15,6 +15,7 @@ from typing import Literal
 from vivace.errors import ConfigError, nearest
 
 KernelChoice = Literal["auto", "native", "ref", "rows"]
+ActivationFormat = Literal["int14", "int8", "f32"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class EngineConfig:
     """How models are run. None means: resolved from the hardware.
 
     kernels       implementation of the operations: auto, native, ref (batched torch) or rows (one row at a time)
+    activations   what native kernels turn the inputs of quantized weights into: int14 (as exact as float32), int8
+                  (faster, lossy), f32 (weights become float32 when they are loaded)
     threads       threads that compute
     page_size     units a KV page holds
     kv_bytes      memory of the KV pages of one model
@@ -45,6 +48,7 @@ class EngineConfig:
     """
 
     kernels: KernelChoice = "auto"
+    activations: ActivationFormat = "int14"
     threads: int | None = None
     page_size: int = 16
     kv_bytes: int | None = None
@@ -89,7 +93,11 @@ class Variable:
 VARIABLES = (
     Variable("VIVACE_CACHE", "folder for downloaded models", "$XDG_CACHE_HOME/vivace or ~/.cache/vivace"),
     Variable("VIVACE_KERNELS", "implementation of the operations: auto, native, ref, rows", "auto"),
-    Variable("VIVACE_ISA", "highest instruction set of native kernels: avx512, avx2, portable", "what the CPU has"),
+    Variable(
+        "VIVACE_ISA",
+        "highest instruction set of native kernels: avx512vnni, avx512, avx2vnni, avx2, portable",
+        "what the CPU has",
+    ),
     Variable("VIVACE_THREADS", "threads that compute", "usable cores"),
     Variable("VIVACE_OFFLINE", "1: never use the network", "0"),
     Variable("VIVACE_API_KEY", "key that clients of the server must send", "none"),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vivace.errors import WeightError
 from vivace.kernels.ops import Rows
+from vivace.kernels.quantized import PlainMatrix, StoredMatrix
 from vivace.kernels.select import resolve
 from vivace.layers.context import Context
 from vivace.layers.linear import Loader
@@ -34,10 +35,12 @@ class FakeWeights:
     def take_optional(self, name: str, shape: Sequence[int] | None = None) -> Tensor | None:
         return self.take(name, shape) if self.has(name) else None
 
-    def take_shared(self, name: str, source: str, shape: Sequence[int] | None = None) -> Tensor:
-        own, other = self.tensors[name], self.tensors[source]
-        self.taken.append(name)
-        return other if torch.equal(own, other) else own
+    def take_stored(self, name: str, shape: tuple[int, int]) -> StoredMatrix:
+        return PlainMatrix(self.take(name, shape))
+
+    def take_own(self, name: str, source: str, shape: tuple[int, int]) -> StoredMatrix | None:
+        own = self.take_stored(name, shape)
+        return None if torch.equal(self.tensors[name], self.tensors[source]) else own
 
     def take_fused(
         self, names: Sequence[str], shapes: Sequence[Sequence[int]] | None = None

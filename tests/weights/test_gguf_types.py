@@ -10,7 +10,7 @@ from gguf import quants
 
 from vivace.weights.gguf_types import CHUNK_ELEMENTS, TYPES, GgufType, dequantize
 
-PACKED = [kind for kind in TYPES.values() if kind.dequantize is not None]
+PACKED = [kind for kind in TYPES.values() if kind.coding is not None]
 QUANTIZABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")  # what the gguf package can write
 
 

@@ -180,5 +180,8 @@ def _bind(config: EngineConfig) -> select.BoundOps:
     is_native = config.kernels in ("auto", "native") and native.why_missing() is None
     use_threads(config.threads, native=is_native)
     return select.resolve(
-        choice=config.kernels, isa=os.environ.get("VIVACE_ISA") or None, threads=config.threads if is_native else None
+        choice=config.kernels,
+        isa=os.environ.get("VIVACE_ISA") or None,
+        threads=config.threads if is_native else None,
+        activations=config.activations,
     )

@@ -21,6 +21,7 @@ def pack_panels(weight: LinearWeight) -> LinearWeight:
     """Return `weight` with its data in panels; a packed weight is returned unchanged."""
     if weight.format == PANEL_FORMAT:
         return weight
+    weight = to_plain(weight)
     assert weight.format == "f32", f"cannot pack the format {weight.format}"
     outputs, inputs = weight.data.shape
     full, rest = divmod(outputs, PANEL)
@@ -30,6 +31,15 @@ def pack_panels(weight: LinearWeight) -> LinearWeight:
         packed[full].zero_()
         packed[full, :, :rest].copy_(weight.data[full * PANEL :].t())
     return replace(weight, data=packed, format=PANEL_FORMAT, outputs=outputs, inputs=inputs)
+
+
+def to_plain(weight: LinearWeight) -> LinearWeight:
+    """A stored weight as a plain float32 matrix; any other one as it is."""
+    if weight.format != "stored":
+        return weight
+    parts = [matrix.plain().float() for matrix in weight.stored]
+    data = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return replace(weight, data=data, format="f32", stored=())
 
 
 def unpack_panels(weight: LinearWeight) -> LinearWeight:

@@ -9,12 +9,14 @@ or a store says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
+
+from vivace.kernels.quantized import StoredMatrix
 
 Split = Literal["columns", "rows", "experts", "none"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh"]
@@ -25,10 +27,13 @@ Pairing = Literal["half", "interleaved"]
 class LinearWeight:
     """The weight of a linear map or an embedding, as a kernel wants it.
 
-    format  layout of `data`; "f32" is a plain (outputs, inputs) float32 matrix, native kernels add packed ones
+    format  layout of `data`; "f32" is a plain (outputs, inputs) float32 matrix, native kernels add packed ones;
+            "stored" is what a loader hands to `pack_linear`: no data yet, but matrices one below the other
     bias    (outputs,) or None
     slices  named ranges of outputs of a fused projection, such as q, k, v; kept for adapters, quantizers and loaders
     split   how the outputs or inputs are divided over ranks
+    stored  the matrices of the format "stored", as their file holds them
+    handle  what a native kernel knows of packed data
     """
 
     data: Tensor
@@ -38,6 +43,8 @@ class LinearWeight:
     split: Split = "none"
     outputs: int = 0
     inputs: int = 0
+    stored: tuple[StoredMatrix, ...] = ()
+    handle: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +237,18 @@ class Ops(Protocol):
     def kv_rotate(self, store: KVStore, slots: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> None:
         """Rotate stored keys in place by further angles: move reused text to other positions. cos, sin (slots, d)."""
         ...
+
+
+def stored_weight(
+    stored: Sequence[StoredMatrix],
+    bias: Tensor | None = None,
+    slices: Mapping[str, tuple[int, int]] | None = None,
+    split: Split = "none",
+) -> LinearWeight:
+    """Matrices of the same inputs, one below the other, for `pack_linear`."""
+    outputs, inputs = sum(matrix.outputs for matrix in stored), stored[0].inputs
+    assert all(matrix.inputs == inputs for matrix in stored)
+    return LinearWeight(torch.empty(0), bias, "stored", dict(slices or {}), split, outputs, inputs, tuple(stored))
 
 
 def f32_weight(

@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from vivace.config import ActivationFormat
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu import bind as native
-from vivace.kernels.layout import pack_panels
+from vivace.kernels.cpu.pack import pack_native
+from vivace.kernels.layout import to_plain
 from vivace.kernels.ops import LinearWeight, Ops
 from vivace.kernels.ref import activation, attention, choose, embedding, kv, linear, mlp, norm, qkv, rope
 from vivace.kernels.ref import rows as one_row
@@ -81,7 +83,7 @@ class BoundOps(Ops):
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.bound: dict[str, Bound] = {}
-        self._pack: Callable[[LinearWeight], LinearWeight] = _keep
+        self._pack: Callable[[LinearWeight], LinearWeight] = to_plain
         self._note = ""
 
     def pack_linear(self, weight: LinearWeight) -> LinearWeight:
@@ -107,14 +109,20 @@ class BoundOps(Ops):
 
 
 def resolve(
-    *, device: str = "cpu", choice: str = "auto", isa: str | None = None, threads: int | None = None
+    *,
+    device: str = "cpu",
+    choice: str = "auto",
+    isa: str | None = None,
+    threads: int | None = None,
+    activations: ActivationFormat = "int14",
 ) -> BoundOps:
     """Bind every operation of the menu.
 
-    device   a torch device: "cpu", "cuda", "cuda:1"
-    choice   auto, native, ref or rows (VIVACE_KERNELS)
-    isa      highest instruction set native kernels may use: avx512, avx2, portable (VIVACE_ISA); None takes the best
-    threads  threads that native kernels use; None takes torch's count
+    device       a torch device: "cpu", "cuda", "cuda:1"
+    choice       auto, native, ref or rows (VIVACE_KERNELS)
+    isa          highest instruction set of native kernels, one of kernels.cpu.bind.ISAS (VIVACE_ISA); None: the best
+    threads      threads that native kernels use; None takes torch's count
+    activations  what native kernels turn the inputs of quantized weights into
 
     A set of operations owns its thread pool. "rows" sets torch to one thread, because the invariance of one row rests
     on it. Raises ConfigError for an unknown name, and for "native" when this machine has no native kernels.
@@ -128,7 +136,7 @@ def resolve(
     if choice == "rows":
         _bind_rows(ops)
     elif choice != "ref":
-        _bind_native(ops, isa, threads, is_required=choice == "native")
+        _bind_native(ops, isa, threads, activations, is_required=choice == "native")
     for op, (call, parts) in _COMPOSITIONS.items():
         if op not in ops.bound:
             is_invariant = all(ops.bound[part].is_invariant for part in parts)
@@ -142,7 +150,9 @@ def _bind_rows(ops: BoundOps) -> None:
         ops._bind(op, Bound("reference, row by row", getattr(one_row, op), True))
 
 
-def _bind_native(ops: BoundOps, isa: str | None, threads: int | None, *, is_required: bool) -> None:
+def _bind_native(
+    ops: BoundOps, isa: str | None, threads: int | None, activations: ActivationFormat, *, is_required: bool
+) -> None:
     """Bind the operations that have a native kernel; without them say why, or raise if they are required."""
     reason = native.why_missing() if ops.device.type == "cpu" else f"none are built for {ops.device.type}"
     if reason is not None:
@@ -155,12 +165,8 @@ def _bind_native(ops: BoundOps, isa: str | None, threads: int | None, *, is_requ
     kernels = native.NativeOps(isa, threads or torch.get_num_threads())
     for op in _NATIVE_OPS:
         ops._bind(op, Bound(f"native {kernels.isa}", getattr(kernels, op), True))
-    ops._pack = pack_panels
-    ops._note = f"native kernels on {kernels.threads} threads"
-
-
-def _keep(weight: LinearWeight) -> LinearWeight:
-    return weight
+    ops._pack = partial(pack_native, activations=activations)
+    ops._note = f"native kernels on {kernels.threads} threads, quantized weights meet {activations} activations"
 
 
 def _word(is_invariant: bool) -> str:

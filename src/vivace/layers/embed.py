@@ -21,7 +21,7 @@ class Embedding:
     @classmethod
     def load(cls, loader: Loader, name: str, count: int, size: int, *, split: Split, scale: float = 1.0) -> Embedding:
         """Takes `name`.weight (count, size)."""
-        return cls(loader.pack(loader.weights.take(f"{name}.weight", (count, size)), None, split), scale)
+        return cls(loader.pack([loader.weights.take_stored(f"{name}.weight", (count, size))], None, split), scale)
 
     def __call__(self, ids: Tensor, ctx: Context) -> Tensor:
         """(rows,) int64 -> (rows, size)."""
@@ -36,11 +36,10 @@ def load_embedding_and_head(
     A tied head is the embedding's table. A file that holds an equal copy of it is accepted; should the copy differ,
     it is what the model was trained with, and it is used.
     """
-    table = loader.weights.take(f"{names[0]}.weight", (count, size))
-    embedding = Embedding(loader.pack(table, None, "columns"), scale)
+    embedding = Embedding.load(loader, names[0], count, size, split="columns", scale=scale)
     if not is_tied:
         return embedding, Linear.load(loader, names[1], count, size, split="columns")
     if not loader.weights.has(f"{names[1]}.weight"):
         return embedding, Linear(embedding.weight)
-    own = loader.weights.take_shared(f"{names[1]}.weight", f"{names[0]}.weight", (count, size))
-    return embedding, Linear(embedding.weight if own is table else loader.pack(own, None, "columns"))
+    own = loader.weights.take_own(f"{names[1]}.weight", f"{names[0]}.weight", (count, size))
+    return embedding, Linear(embedding.weight if own is None else loader.pack([own], None, "columns"))

@@ -9,7 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from vivace.kernels.ops import LinearWeight, Ops, Split, f32_weight
+from vivace.kernels.ops import LinearWeight, Ops, Split, stored_weight
+from vivace.kernels.quantized import PlainMatrix, StoredMatrix
 from vivace.layers.context import Context
 
 
@@ -22,7 +23,9 @@ class WeightSource(Protocol):
 
     def take_optional(self, name: str, shape: Sequence[int] | None = None) -> Tensor | None: ...
 
-    def take_shared(self, name: str, source: str, shape: Sequence[int] | None = None) -> Tensor: ...
+    def take_stored(self, name: str, shape: tuple[int, int]) -> StoredMatrix: ...
+
+    def take_own(self, name: str, source: str, shape: tuple[int, int]) -> StoredMatrix | None: ...
 
     def take_fused(
         self, names: Sequence[str], shapes: Sequence[Sequence[int]] | None = None
@@ -42,11 +45,17 @@ class Loader:
         return self.weights.take(name, shape).to(self.device)
 
     def pack(
-        self, data: Tensor, bias: Tensor | None, split: Split, slices: Mapping[str, tuple[int, int]] | None = None
+        self,
+        matrices: Sequence[StoredMatrix],
+        bias: Tensor | None,
+        split: Split,
+        slices: Mapping[str, tuple[int, int]] | None = None,
     ) -> LinearWeight:
-        """A matrix (outputs, inputs) and its bias as the operations want them."""
-        on_device = None if bias is None else bias.to(self.device)
-        return self.ops.pack_linear(f32_weight(data.to(self.device), on_device, slices, split))
+        """Matrices of the same inputs, one below the other, and their bias, as the operations want them."""
+        if self.device.type != "cpu":
+            matrices = [PlainMatrix(matrix.plain().to(self.device)) for matrix in matrices]
+            bias = None if bias is None else bias.to(self.device)
+        return self.ops.pack_linear(stored_weight(matrices, bias, slices, split))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +69,9 @@ class Linear:
         cls, loader: Loader, name: str, outputs: int, inputs: int, *, split: Split, has_bias: bool = False
     ) -> Linear:
         """Takes `name`.weight (outputs, inputs) and, if it has one, `name`.bias (outputs,)."""
-        data = loader.weights.take(f"{name}.weight", (outputs, inputs))
+        matrix = loader.weights.take_stored(f"{name}.weight", (outputs, inputs))
         bias = loader.weights.take(f"{name}.bias", (outputs,)) if has_bias else None
-        return cls(loader.pack(data, bias, split))
+        return cls(loader.pack([matrix], bias, split))
 
     @classmethod
     def load_fused(
@@ -75,14 +84,16 @@ class Linear:
         has_bias: bool = False,
     ) -> Linear:
         """Several maps of one input as one. `parts`, in the order of the outputs: slice -> (weight name, outputs)."""
-        names = [f"{name}.weight" for name, _ in parts.values()]
-        data, rows = loader.weights.take_fused(names, [(outputs, inputs) for _, outputs in parts.values()])
-        slices = {part: (rows[name].start, rows[name].stop) for part, name in zip(parts, names, strict=True)}
+        matrices, slices, start = [], {}, 0
+        for part, (name, outputs) in parts.items():
+            matrices.append(loader.weights.take_stored(f"{name}.weight", (outputs, inputs)))
+            slices[part] = (start, start + outputs)
+            start += outputs
         bias = None
         if has_bias:
             biases = [f"{name}.bias" for name, _ in parts.values()]
             bias, _ = loader.weights.take_fused(biases, [(outputs,) for _, outputs in parts.values()])
-        return cls(loader.pack(data, bias, split, slices))
+        return cls(loader.pack(matrices, bias, split, slices))
 
     def __call__(self, x: Tensor, ctx: Context) -> Tensor:
         """(rows, inputs) -> (rows, outputs)."""

@@ -63,7 +63,7 @@ class GeneratePipeline(StepPipeline):
         self._lane = Lane(name, self._groups, pages, KEY_BYTES, can_share=config.prefix_cache)
         self._stores = make_stores(model.layout, pages, config.page_size, store_format, self.device)
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
-        self._identity = f"{digest}|no adapter|{store_format}"
+        self._identity = f"{digest}|no adapter|{store_format}|{config.activations}"
 
     @property
     def lane(self) -> Lane:

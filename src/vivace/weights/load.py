@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 
 from vivace.errors import WeightError, nearest
+from vivace.kernels.quantized import PlainMatrix, StoredMatrix
 from vivace.weights.files import TensorFile, shown
+from vivace.weights.gguf_types import TYPES
 from vivace.weights.rename import NamePattern, Rename, Spelling, spellings
-from vivace.weights.transforms import TRANSFORMS
+from vivace.weights.stored import GgufMatrix
+from vivace.weights.transforms import ROW_TRANSFORMS, TRANSFORMS
 
 SHOWN_UNUSED = 5
+
+_PACKED = MappingProxyType({kind.name: kind for kind in TYPES.values() if kind.coding is not None})
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Weights:
@@ -42,19 +49,36 @@ class Weights:
 
         Raises WeightError if it is missing, was taken already, or has another shape than `shape`.
         """
-        spelling = self._find(name)
-        if spelling is None:
-            raise self._missing(name)
-        other = self._taken_as.get(spelling.name)
-        if other is not None:
-            raise WeightError(
-                f"{self._where(spelling.name)} is wanted as '{name}' but was already taken as '{other}'",
-                hint="each tensor feeds one weight; tied weights are shared on purpose with take_shared",
-            )
+        spelling = self._claim(name)
         tensor = self._read(name, spelling, shape, dtype)
         self._taken_as[spelling.name] = name
         self._alive[name] = tensor
         return tensor
+
+    def take_stored(self, name: str, shape: tuple[int, int]) -> StoredMatrix:
+        """Like `take`, but as the file stores it: packed types stay packed, half precision stays half."""
+        spelling = self._claim(name)
+        info = self.file.tensors[spelling.name]
+        kind = _PACKED.get(info.type)
+        keeps_rows = all(not rule.transform or rule.transform in ROW_TRANSFORMS for rule in spelling.rules)
+        matrix: StoredMatrix
+        if kind is not None and keeps_rows and len(info.shape) == 2:
+            raw = self.file.raw(spelling.name).view(info.shape[0], -1)
+            matrix = GgufMatrix(self._transformed(raw, spelling), kind)
+            self._check_shape(name, spelling, (matrix.outputs, matrix.inputs), shape)
+        else:
+            tensor = self._read(name, spelling, shape, None if keeps_rows else torch.float32)
+            matrix = PlainMatrix(tensor if tensor.dtype in _FLOATS else tensor.float())
+        self._taken_as[spelling.name] = name
+        return matrix
+
+    def take_own(self, name: str, source: str, shape: tuple[int, int]) -> StoredMatrix | None:
+        """Like `take_stored`, but None, and accounted for, if it equals the weight `source` byte for byte."""
+        spelling, shared = self._find(name), self._find(source)
+        if spelling is None or shared is None or not self._same_bytes(spelling, shared):
+            return self.take_stored(name, shape)
+        self._taken_as.setdefault(spelling.name, name)
+        return None
 
     def take_optional(
         self, name: str, shape: Sequence[int] | None = None, dtype: torch.dtype | None = torch.float32
@@ -79,7 +103,7 @@ class Weights:
         tensor = self._alive.get(source)
         if tensor is None or (dtype is not None and tensor.dtype != dtype):
             tensor = self._read(source, shared, shape, dtype)
-        self._check_shape(name, shared, tensor, shape)
+        self._check_shape(name, shared, tensor.shape, shape)
         return tensor
 
     def take_fused(
@@ -123,10 +147,27 @@ class Weights:
                 return spelling
         return None
 
+    def _claim(self, name: str) -> Spelling:
+        """Where the file holds `name`, which nobody took yet."""
+        spelling = self._find(name)
+        if spelling is None:
+            raise self._missing(name)
+        other = self._taken_as.get(spelling.name)
+        if other is not None:
+            raise WeightError(
+                f"{self._where(spelling.name)} is wanted as '{name}' but was already taken as '{other}'",
+                hint="each tensor feeds one weight; tied weights are shared on purpose with take_shared",
+            )
+        return spelling
+
     def _read(
         self, name: str, spelling: Spelling, shape: Sequence[int] | None, dtype: torch.dtype | None
     ) -> torch.Tensor:
-        tensor = self.file.read(spelling.name, dtype)
+        tensor = self._transformed(self.file.read(spelling.name, dtype), spelling)
+        self._check_shape(name, spelling, tensor.shape, shape)
+        return tensor
+
+    def _transformed(self, tensor: torch.Tensor, spelling: Spelling) -> torch.Tensor:
         for rule in reversed(spelling.rules):
             if rule.transform:
                 assert not rule.by or rule.by in self._sizes, f"{rule} needs the size '{rule.by}'"
@@ -134,13 +175,12 @@ class Weights:
                     tensor = TRANSFORMS[rule.transform](tensor, self._sizes.get(rule.by, 0))
                 except WeightError as error:
                     raise WeightError(f"{self._where(spelling.name)}: {error.message}", hint=error.hint) from None
-        self._check_shape(name, spelling, tensor, shape)
         return tensor
 
-    def _check_shape(self, name: str, spelling: Spelling, tensor: torch.Tensor, shape: Sequence[int] | None) -> None:
-        if shape is not None and tuple(tensor.shape) != tuple(shape):
+    def _check_shape(self, name: str, spelling: Spelling, found: Sequence[int], shape: Sequence[int] | None) -> None:
+        if shape is not None and tuple(found) != tuple(shape):
             raise WeightError(
-                f"{self._where(spelling.name)} has shape {list(tensor.shape)}, '{name}' must have {list(shape)}",
+                f"{self._where(spelling.name)} has shape {list(found)}, '{name}' must have {list(shape)}",
                 hint="the configuration and the weights may be of different models",
             )
 

@@ -38,6 +38,9 @@ def transpose(tensor: torch.Tensor, _: int) -> torch.Tensor:
     return tensor.t().contiguous()
 
 
+# These only reorder rows, so they may be applied to rows in any form, packed ones included.
+ROW_TRANSFORMS = frozenset({"unpermute_rope"})
+
 TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
     {"unpermute_rope": unpermute_rope, "offset_one": offset_one, "transpose": transpose}
 )

@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public, but not listed in __all__
 
 from vivace.errors import ConfigError, nearest
+from vivace.kernels.cpu.pack import QUANT_FORMAT
 from vivace.kernels.layout import PANEL_FORMAT
 from vivace.kernels.ops import Activation, AttentionSpec, GroupRows, KVStore, LinearWeight, Pairing, QkvSpec, Rows
 from vivace.kernels.ref.kv import slots_of
 
-ISAS = ("avx512", "avx2", "portable")  # the best first; the last runs everywhere
+ISAS = ("avx512vnni", "avx512", "avx2vnni", "avx2", "portable")  # the best first; the last runs everywhere
 
 _MODULE = "vivace.kernels.cpu._native"
 
@@ -58,7 +59,10 @@ class NativeOps:
     def embedding(self, ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:
         """y[r] = scale * W[ids[r]]. ids (rows,) int64 -> (rows, inputs)."""
         y = self._new(ids, weight.inputs)
-        self._call("embedding", ids=ids, weights=_panels(weight), outputs=weight.outputs, scale=scale, y=y)
+        if weight.format == QUANT_FORMAT:
+            self._call("quant_embedding", ids=ids, linear=weight.handle, scale=scale, y=y)
+        else:
+            self._call("embedding", ids=ids, weights=_panels(weight), outputs=weight.outputs, scale=scale, y=y)
         return y
 
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
@@ -229,7 +233,10 @@ class NativeOps:
 
     def _linear(self, x: Tensor, weight: LinearWeight, residual: Tensor | None) -> Tensor:
         y = self._new(x, weight.outputs)
-        self._call("linear", x=x, weights=_panels(weight), bias=weight.bias, residual=residual, y=y)
+        if weight.format == QUANT_FORMAT:
+            self._call("quant_linear", x=x, linear=weight.handle, bias=weight.bias, residual=residual, y=y)
+        else:
+            self._call("linear", x=x, weights=_panels(weight), bias=weight.bias, residual=residual, y=y)
         return y
 
     def _sequences(self, rows: Rows) -> dict[str, Tensor | None]:

@@ -13,18 +13,33 @@ namespace {
 
 constexpr int64_t kStretch = 4096;  // elements of one item of an elementwise operation
 
-const Table& find_table(const std::string& isa) {
-    const auto names = supported_isas();
-    if (std::find(names.begin(), names.end(), isa) == names.end()) {
-        std::string known;
-        for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
-        throw std::invalid_argument("instruction set '" + isa + "' is not available here, expected one of " + known);
-    }
+// Instruction sets that this processor has and this build holds, the best first.
+const std::vector<Isa>& known_isas() {
+    static const std::vector<Isa> known = [] {
+        std::vector<Isa> isas;
 #if defined(VIVACE_X86)
-    if (isa == kAvx512Table.name) return kAvx512Table;
-    if (isa == kAvx2Table.name) return kAvx2Table;
+        if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+            if (__builtin_cpu_supports("avx512vnni")) isas.push_back({"avx512vnni", &kAvx512Table, &kAvx512VnniQuant});
+            isas.push_back({"avx512", &kAvx512Table, &kAvx512Quant});
+        }
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+            if (__builtin_cpu_supports("avxvnni")) isas.push_back({"avx2vnni", &kAvx2Table, &kAvx2VnniQuant});
+            isas.push_back({"avx2", &kAvx2Table, &kAvx2Quant});
+        }
 #endif
-    return kPortableTable;
+        isas.push_back({"portable", &kPortableTable, &kPortableQuant});
+        return isas;
+    }();
+    return known;
+}
+
+const Isa& find_isa(const std::string& name) {
+    std::string names;
+    for (const Isa& isa : known_isas()) {
+        if (name == isa.name) return isa;
+        names += (names.empty() ? "" : ", ") + std::string(isa.name);
+    }
+    throw std::invalid_argument("instruction set '" + name + "' is not available here, expected one of " + names);
 }
 
 int at_least_one(int threads) {
@@ -36,15 +51,12 @@ int at_least_one(int threads) {
 
 std::vector<std::string> supported_isas() {
     std::vector<std::string> names;
-#if defined(VIVACE_X86)
-    if (__builtin_cpu_supports("avx512f")) names.push_back(kAvx512Table.name);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) names.push_back(kAvx2Table.name);
-#endif
-    names.push_back(kPortableTable.name);
+    for (const Isa& isa : known_isas()) names.push_back(isa.name);
     return names;
 }
 
-Kernels::Kernels(const std::string& isa, int threads) : table_(find_table(isa)), pool_(at_least_one(threads)) {}
+Kernels::Kernels(const std::string& isa, int threads)
+    : isa_(find_isa(isa)), table_(*isa_.table), pool_(at_least_one(threads)) {}
 
 void Kernels::linear(const float* x, const float* weights, const float* bias, const float* residual, float* y,
                      int64_t rows, int64_t inputs, int64_t outputs) {

@@ -9,12 +9,20 @@
 #include "kv.h"
 #include "narrow.h"
 #include "pool.h"
+#include "quant_linear.h"
 #include "table.h"
 
 namespace vivace {
 
 // Instruction sets that this processor has and this build holds, the best first.
 std::vector<std::string> supported_isas();
+
+// The kernels of one instruction set.
+struct Isa {
+    const char* name;
+    const Table* table;
+    const QuantTable* quant;
+};
 
 // Rows of one sequence and the units that they may see, of which row i is number position + i. The first `paged` units
 // stand in pages, in order; the others are listed in the step's slots from slot_begin on.
@@ -67,12 +75,16 @@ public:
     // Throws std::invalid_argument when `isa` is not one of supported_isas() or `threads` is below one.
     Kernels(const std::string& isa, int threads);
 
-    const char* isa() const { return table_.name; }
+    const char* isa() const { return isa_.name; }
     int threads() const { return pool_.threads(); }
 
     // y = residual + (x W^T + bias). x (rows, inputs), weights (panels, inputs, 16), y and residual (rows, outputs).
     void linear(const float* x, const float* weights, const float* bias, const float* residual, float* y, int64_t rows,
                 int64_t inputs, int64_t outputs);
+
+    // The same for quantized weights.
+    void quant_linear(const float* x, const QuantLinear& linear, const float* bias, const float* residual, float* y,
+                      int64_t rows);
 
     // y = x / sqrt(mean(x^2) + eps) * weight. x, y (rows, width).
     void rms_norm(const float* x, const float* weight, float eps, float* y, int64_t rows, int64_t width);
@@ -106,6 +118,9 @@ public:
 
     // y[r] = scale * weights[ids[r]], of panels. y (rows, inputs).
     void embedding(const int64_t* ids, const float* weights, float scale, float* y, int64_t rows, int64_t inputs);
+
+    // The same for quantized weights.
+    void quant_embedding(const int64_t* ids, const QuantLinear& linear, float scale, float* y, int64_t rows);
 
     // y[r] = x[chosen[r]]. x, y (.., width).
     void take_rows(const float* x, const int64_t* chosen, float* y, int64_t rows, int64_t width);
@@ -152,6 +167,7 @@ private:
     static constexpr int64_t kStepCost = 20'000;
     static constexpr int64_t kBlockCost = 40'000;
 
+    const Isa& isa_;
     const Table& table_;
     Pool pool_;
 

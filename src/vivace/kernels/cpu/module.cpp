@@ -60,4 +60,5 @@ NB_MODULE(_native, m) {
     add_rows(classes);
     add_attention(classes);
     add_kv(classes);
+    add_quant(m, classes);
 }

@@ -15,6 +15,15 @@ struct Vec16 {
     static Vec16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
     static Vec16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
     static Vec16 all(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+    static Vec16 load_f16(const uint16_t* p) {
+        const auto* halves = reinterpret_cast<const __m128i*>(p);
+        return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+    }
+    static Vec16 load_bf16(const uint16_t* p) { return {widened_bf16(p), widened_bf16(p + 8)}; }
+    static __m256 widened_bf16(const uint16_t* p) {
+        const __m256i halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16));
+    }
     void store(float* p) const {
         _mm256_storeu_ps(p, lo);
         _mm256_storeu_ps(p + 8, hi);

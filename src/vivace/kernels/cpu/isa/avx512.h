@@ -16,6 +16,13 @@ struct Vec16 {
     static Vec16 zero() { return {_mm512_setzero_ps()}; }
     static Vec16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
     static Vec16 all(float x) { return {_mm512_set1_ps(x)}; }
+    static Vec16 load_f16(const uint16_t* p) {
+        return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+    }
+    static Vec16 load_bf16(const uint16_t* p) {
+        const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+        return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+    }
     void store(float* p) const { _mm512_storeu_ps(p, v); }
 };
 

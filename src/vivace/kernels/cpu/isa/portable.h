@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../narrow.h"
 #include "../table.h"
 
 namespace vivace::portable {
@@ -23,6 +24,16 @@ struct Vec16 {
     static Vec16 all(float x) {
         Vec16 r;
         for (int i = 0; i < 16; ++i) r.v[i] = x;
+        return r;
+    }
+    static Vec16 load_f16(const uint16_t* p) {
+        Vec16 r;
+        for (int i = 0; i < 16; ++i) r.v[i] = from_f16(p[i]);
+        return r;
+    }
+    static Vec16 load_bf16(const uint16_t* p) {
+        Vec16 r;
+        for (int i = 0; i < 16; ++i) r.v[i] = from_bf16(p[i]);
         return r;
     }
     void store(float* p) const {

@@ -1,0 +1,12 @@
+// The quantized kernels compiled for AVX-512 with VNNI.
+#include "../quant_kernel.h"
+#include "avx512_ints.h"
+
+namespace vivace {
+
+const QuantTable kAvx512VnniQuant = {
+    ActivationQuantizer<avx512::Vec16, avx512::Ints>::tile,
+    QuantKernel<avx512::Vec16, avx512::Ints, avx512::VnniDots>::block,
+};
+
+}  // namespace vivace

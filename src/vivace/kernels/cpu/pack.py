@@ -1,0 +1,78 @@
+"""Weights in the layouts of the native kernels: codes stay codes; only what no integer kernel reads becomes float."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public, but not listed in __all__
+
+from vivace.config import ActivationFormat
+from vivace.kernels.layout import pack_panels
+from vivace.kernels.ops import LinearWeight
+from vivace.kernels.quantized import Coding, StoredMatrix
+
+QUANT_FORMAT = "quant_panel16"
+PLANES = {"int14": 2, "int8": 1}
+
+_CHUNK_CODES = 1 << 19  # codes taken apart at a time: they stay in the cache
+_PANEL_OUTPUTS = 16
+_TABLE_ZERO = 128  # codes of a table are stored as unsigned bytes
+
+
+def pack_native(weight: LinearWeight, activations: ActivationFormat) -> LinearWeight:
+    """The weight as native kernels read it: codes and scales if all its matrices have them, else panels of floats.
+
+    activations   the integers that activations become; "f32" turns codes into floats here and now
+    """
+    codings = [matrix.coding for matrix in weight.stored]
+    if activations == "f32" or not codings or not weight.outputs or not all(codings):
+        return pack_panels(weight)
+    native: Any = importlib.import_module("vivace.kernels.cpu._native")
+    layouts = [_layout(native, coding) for coding in codings if coding is not None]
+    sizes = [
+        layout.data_bytes(matrix.outputs, matrix.inputs) for layout, matrix in zip(layouts, weight.stored, strict=True)
+    ]
+    data = torch.zeros(sum(sizes), dtype=torch.uint8)
+    matrices = []
+    for matrix, layout, room in zip(weight.stored, layouts, torch.split(data, sizes), strict=True):
+        packed = native.QuantMatrix.over(layout, matrix.outputs, matrix.inputs, to_dlpack(room))
+        _fill(packed, matrix)
+        matrices.append(packed)
+    handle = native.QuantWeights.of(matrices, PLANES[activations])
+    return replace(weight, data=data, format=QUANT_FORMAT, stored=(), handle=handle)
+
+
+def unpack_quant(weight: LinearWeight) -> Tensor:
+    """The values of a weight in codes, float32 (outputs, inputs), for adapters and tests."""
+    values = torch.empty(weight.outputs, weight.inputs)
+    for output, row in enumerate(values):
+        weight.handle.read_row(output, to_dlpack(row))
+    return values
+
+
+def _layout(native: Any, coding: Coding) -> Any:
+    table: Sequence[int] = [value + _TABLE_ZERO for value in coding.table]
+    return native.QuantLayout.of(
+        bits=coding.bits,
+        group=coding.group,
+        span=coding.span,
+        zero=_TABLE_ZERO if coding.table else coding.zero,
+        has_minimum=coding.has_minimum,
+        has_fine=coding.has_fine,
+        is_f32=coding.is_f32,
+        table=table,
+    )
+
+
+def _fill(packed: Any, matrix: StoredMatrix) -> None:
+    """Take the matrix apart and pack it, some rows at a time: no float copy and no second copy of it is ever whole."""
+    step = max(1, _CHUNK_CODES // (matrix.inputs * _PANEL_OUTPUTS)) * _PANEL_OUTPUTS
+    for first in range(0, matrix.outputs, step):
+        rows = matrix.quantized(first, min(first + step, matrix.outputs))
+        parts = (rows.codes, rows.coarse, rows.fine, rows.coarse_minimum, rows.fine_minimum)
+        packed.pack(first, *(None if part is None else to_dlpack(part.contiguous()) for part in parts))

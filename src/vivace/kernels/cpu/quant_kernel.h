@@ -1,0 +1,186 @@
+// y = x W^T + b over quantized weights and activations for one block, written once over a Vec16, its Ints and its Dots.
+//
+// The dot product of a group is exact in 32-bit integers; groups are then added in order with one fused multiply-add
+// each (one more where there are minima). Nothing else touches a sum, so a result is the same bits for any batch, tile,
+// thread count and instruction set, whichever way the integers were multiplied.
+#pragma once
+
+#include "quant_activations.h"
+#include "quant_unpack.h"
+
+namespace vivace {
+
+template <class Vec16, class Ints, class Dots>
+struct QuantKernel {
+    // Groups unpacked at a time: with three panels 24 KB, which stay in the first-level cache while all rows pass.
+    static constexpr int64_t kStretch = 12;
+    static constexpr int kSumStride = kGroupPanels * kPanel;
+    static constexpr int64_t kAhead = 4096;  // bytes prefetched ahead of what is unpacked
+
+    static void block(const QuantBlock& b) {
+        b.panels == 1 ? run<1>(b) : run<kGroupPanels>(b);
+    }
+
+private:
+    struct Stretch {
+        const uint8_t* codes;
+        const float* scales;
+        const float* minima;
+        const uint8_t* activations;
+        int64_t count;
+        int64_t tile_stride;
+        int zero_shift;
+    };
+
+    template <int Panels>
+    static void run(const QuantBlock& b) {
+        alignas(64) float sums[kQuantRows * kSumStride];
+        alignas(64) uint8_t codes[kStretch * kSteps * Panels * kVector];
+        alignas(64) float scales[kStretch * 2 * Panels * kPanel], minima[kStretch * 2 * Panels * kPanel];
+        for (int i = 0; i < b.rows * kSumStride; ++i) sums[i] = 0.0f;
+        Stretch s;
+        s.tile_stride = b.groups * activation_bytes(b.planes);
+        s.zero_shift = zero_shift(b.layout->zero);
+        s.scales = scales;
+        s.minima = minima;
+        for (int64_t begin = 0; begin < b.groups; begin += kStretch) {
+            s.count = b.groups - begin < kStretch ? b.groups - begin : kStretch;
+            s.codes = b.weights + begin * Panels * b.layout->code_bytes();
+            s.activations = b.activations + begin * activation_bytes(b.planes);
+            prefetch(s.codes, s.count * Panels * b.layout->code_bytes());
+            Unpacker<Vec16, Ints>::scales(*b.layout, b.weights, b.groups, begin, s.count, Panels, scales, minima);
+            if (b.layout->bits < 8) {
+                Unpacker<Vec16, Ints>::codes(*b.layout, s.codes, s.count, Panels, codes);
+                s.codes = codes;
+            }
+            choose<Panels>(b, s, sums);
+        }
+        for (int row = 0; row < b.rows; ++row) finish(b, row, sums + row * kSumStride);
+    }
+
+    // The negative sums are stored 128 fold; this shift leaves them `zero` fold.
+    static int zero_shift(int zero) {
+        int shift = 7;
+        while (zero > 1) zero >>= 1, --shift;
+        return shift;
+    }
+
+    static void prefetch(const uint8_t* from, int64_t bytes) {
+        for (int64_t at = 0; at < bytes; at += kVector) __builtin_prefetch(from + kAhead + at);
+    }
+
+    template <int Panels>
+    static void choose(const QuantBlock& b, const Stretch& s, float* sums) {
+        const bool has_halves = b.layout->group == 16;
+        if (b.planes == 1) {
+            has_halves ? choose<Panels, 1, 2>(b, s, sums) : choose<Panels, 1, 1>(b, s, sums);
+        } else {
+            has_halves ? choose<Panels, 2, 2>(b, s, sums) : choose<Panels, 2, 1>(b, s, sums);
+        }
+    }
+
+    template <int Panels, int Planes, int Halves>
+    static void choose(const QuantBlock& b, const Stretch& s, float* sums) {
+        const bool is_small = b.layout->has_small_codes();
+        if (b.layout->has_minimum) {
+            sweep<Panels, Planes, Halves, true, true>(b, s, sums);  // of the types with minima none has large codes
+        } else if (Dots::kTakesAnyCode || !is_small) {
+            sweep<Panels, Planes, Halves, false, false>(b, s, sums);
+        } else {
+            sweep<Panels, Planes, Halves, false, !Dots::kTakesAnyCode>(b, s, sums);
+        }
+    }
+
+    template <int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
+    static void sweep(const QuantBlock& b, const Stretch& s, float* sums) {
+        constexpr int kRows = Dots::kTileRows;
+        for (int row = 0; row < b.rows; row += kRows) {
+            const uint8_t* activations = s.activations + row / kTile * s.tile_stride;
+            float* kept = sums + row * kSumStride;
+            rest<kRows, Panels, Planes, Halves, HasMinimum, IsSmall>(b.rows - row, s, activations, row % kTile, kept);
+        }
+    }
+
+    // The tile of `rows` rows, at most Rows.
+    template <int Rows, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
+    static void rest(int rows, const Stretch& s, const uint8_t* activations, int first, float* kept) {
+        if constexpr (Rows > 1) {
+            if (rows < Rows) {
+                return rest<Rows - 1, Panels, Planes, Halves, HasMinimum, IsSmall>(rows, s, activations, first, kept);
+            }
+        }
+        tile<Rows, Panels, Planes, Halves, HasMinimum, IsSmall>(s, activations, first, kept);
+    }
+
+    template <int Rows, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
+    static void tile(const Stretch& s, const uint8_t* activations, int first, float* kept) {
+        constexpr int kHalfSteps = kSteps / Halves;
+        Vec16 sum[Rows][Panels];
+        for (int r = 0; r < Rows; ++r)
+            for (int p = 0; p < Panels; ++p) sum[r][p] = Vec16::load(kept + r * kSumStride + p * kPanel);
+        const uint8_t* codes = s.codes;
+        const float *scales = s.scales, *minima = s.minima;
+        for (int64_t g = 0; g < s.count; ++g, activations += activation_bytes(Planes)) {
+            const auto& head = *reinterpret_cast<const ActivationGroup*>(activations);
+            const auto* plane = reinterpret_cast<const int8_t*>(activations + sizeof(ActivationGroup)) + first * kGroup;
+            for (int half = 0; half < Halves; ++half, plane += 16, codes += kHalfSteps * Panels * kVector) {
+                const int which = Halves == 1 ? 0 : 1 + half;
+                Ints dot[Rows][Panels];
+                for (int r = 0; r < Rows; ++r) {
+                    const int start = HasMinimum ? 0 : head.negative[which][first + r] >> s.zero_shift;
+                    for (int p = 0; p < Panels; ++p) dot[r][p] = Ints::all(start);
+                }
+                if (Planes == 1) {
+                    dots<Rows, Panels, kHalfSteps, IsSmall>(codes, plane, dot);
+                } else {
+                    // The high plane counts 64 fold; products with the low one (0 .. 63) are small for any code.
+                    Ints high[Rows][Panels];
+                    for (int r = 0; r < Rows; ++r)
+                        for (int p = 0; p < Panels; ++p) high[r][p] = Ints::all(0);
+                    dots<Rows, Panels, kHalfSteps, IsSmall>(codes, plane, high);
+                    for (int r = 0; r < Rows; ++r)
+                        for (int p = 0; p < Panels; ++p) dot[r][p] = add(dot[r][p], shift_left(high[r][p], 6));
+                    dots<Rows, Panels, kHalfSteps, true>(codes, plane + kTile * kGroup, dot);
+                }
+                for (int p = 0; p < Panels; ++p, scales += kPanel, minima += kPanel) {
+                    const Vec16 scale = Vec16::load(scales);
+                    const Vec16 minimum = HasMinimum ? Vec16::load(minima) : Vec16::zero();
+                    for (int r = 0; r < Rows; ++r) {
+                        if (HasMinimum) sum[r][p] = fma(minimum, Vec16::all(head.sum[which][first + r]), sum[r][p]);
+                        const Vec16 product = mul(dot[r][p].floats(), scale);
+                        sum[r][p] = fma(product, Vec16::all(head.scale[first + r]), sum[r][p]);
+                    }
+                }
+            }
+        }
+        for (int r = 0; r < Rows; ++r)
+            for (int p = 0; p < Panels; ++p) sum[r][p].store(kept + r * kSumStride + p * kPanel);
+    }
+
+    // dot[r][p] += the products of `Steps` steps, four inputs each.
+    template <int Rows, int Panels, int Steps, bool IsSmall>
+    static inline void dots(const uint8_t* codes, const int8_t* plane, Ints (&dot)[Rows][Panels]) {
+#pragma GCC unroll 8
+        for (int step = 0; step < Steps; ++step) {
+            Ints code[Panels];
+            for (int p = 0; p < Panels; ++p) code[p] = Ints::load(codes + (step * Panels + p) * kVector);
+            for (int r = 0; r < Rows; ++r) {
+                const Ints four = Ints::all_of(plane + r * kGroup + step * 4);
+                for (int p = 0; p < Panels; ++p) dot[r][p] = Dots::template add<IsSmall>(dot[r][p], code[p], four);
+            }
+        }
+    }
+
+    static void finish(const QuantBlock& b, int row, const float* sums) {
+        float* y = b.y + row * b.y_stride;
+        const float* residual = b.residual ? b.residual + row * b.y_stride : nullptr;
+        for (int c = 0; c < b.columns; ++c) {
+            float value = sums[c];
+            if (b.bias) value += b.bias[c];
+            if (residual) value = residual[c] + value;
+            y[c] = value;
+        }
+    }
+};
+
+}  // namespace vivace

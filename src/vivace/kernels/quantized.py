@@ -1,0 +1,115 @@
+"""Matrices as files store them: what the codes of a block format mean, so that kernels can take them as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How codes become values: scale * table[code] with a table, scale * code + minimum with minima, else
+    scale * (code - zero).
+
+    bits         of a code: 4, 5, 6 or 8
+    group        inputs that share a scale
+    span         inputs that share a coarse scale
+    zero         a power of two, 1 to 128
+    has_minimum  each scale has a minimum, made in the same way
+    has_fine     a scale is a coarse one times a fine one (int8); else it is the coarse one
+    is_f32       coarse scales are float32, else float16
+    table        16 values of four-bit codes, each from -128 to 127
+    """
+
+    bits: int
+    group: int = 32
+    span: int = 32
+    zero: int = 1
+    has_minimum: bool = False
+    has_fine: bool = False
+    is_f32: bool = False
+    table: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """Some rows in their parts. codes (rows, inputs) uint8; coarse (rows, inputs / span) float16 or float32; fine
+    (rows, inputs / group) int8 or None; the minima likewise."""
+
+    codes: Tensor
+    coarse: Tensor
+    fine: Tensor | None = None
+    coarse_minimum: Tensor | None = None
+    fine_minimum: Tensor | None = None
+
+    def values(self, coding: Coding) -> Tensor:
+        """(rows, inputs) float32. The order of these operations is part of the formats: it decides the last bit."""
+        codes = self.codes.view(self.codes.shape[0], -1, coding.group)
+        if coding.table:
+            numbers = torch.tensor(coding.table, dtype=torch.float32)[codes.int()]
+        else:
+            numbers = codes.float() if coding.has_minimum else codes.float() - coding.zero
+        values = _product(self.coarse, self.fine).unsqueeze(2) * numbers
+        if self.coarse_minimum is not None:
+            values = values + _product(self.coarse_minimum, self.fine_minimum).unsqueeze(2)
+        return values.flatten(1)
+
+
+class StoredMatrix(Protocol):
+    """A matrix (outputs, inputs) as its file stores it."""
+
+    @property
+    def outputs(self) -> int: ...
+
+    @property
+    def inputs(self) -> int: ...
+
+    @property
+    def coding(self) -> Coding | None:
+        """How its codes become values; None for a plain matrix."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of `plain`: float32 unless it is stored as float16 or bfloat16."""
+
+    def plain(self) -> Tensor:
+        """All values, (outputs, inputs)."""
+
+    def quantized(self, first: int, last: int) -> Quantized:
+        """The parts of rows first .. last - 1, for a matrix that has a coding."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlainMatrix:
+    """A matrix without codes. data (outputs, inputs), float32, float16 or bfloat16."""
+
+    data: Tensor
+    coding: Coding | None = None
+
+    @property
+    def outputs(self) -> int:
+        return self.data.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        return self.data.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.data.dtype
+
+    def plain(self) -> Tensor:
+        return self.data
+
+    def quantized(self, first: int, last: int) -> Quantized:
+        raise AssertionError(f"rows {first} to {last} of a plain matrix have no codes")
+
+
+def _product(coarse: Tensor, fine: Tensor | None) -> Tensor:
+    """Scales or minima, float32 (rows, groups)."""
+    if fine is None:
+        return coarse.float()
+    return coarse.float().repeat_interleave(fine.shape[1] // coarse.shape[1], dim=1) * fine.float()
