@@ -305,3 +305,37 @@ def _feed(session: Session, collector: Collector, reply: Reply) -> None:
     delta = session.feed(reply)
     if delta is not None:
         collector.add(delta)
+
+
+def test_speculation_changes_no_answer_and_is_counted(model: Model) -> None:
+    for options in ({}, {"temperature": 0.8, "seed": 3}, {"stop": " the"}, {"stop": "e"}):
+        plain = model.generate(PROMPT, max_tokens=60, logprobs=1, **options)
+        for choice in ("ngram", {"ngram": {"k": 12, "min_n": 1}}):
+            drafted = model.generate(PROMPT, max_tokens=60, logprobs=1, speculation=choice, **options)
+            assert (drafted.text, drafted.tokens, drafted.finish_reason) == (
+                plain.text,
+                plain.tokens,
+                plain.finish_reason,
+            )
+            assert drafted.usage.generated == plain.usage.generated
+    told = model.generate(PROMPT, max_tokens=60, speculation={"ngram": {"min_n": 1}}).usage
+    assert told.accepted + told.rejected > 0
+
+
+def test_stats_say_what_guessing_was_worth() -> None:
+    with Engine(dataclasses.replace(CONFIG, speculation="ngram")) as engine:
+        info = engine.add_model(str(TINY), name="tiny")
+        loaded = Model(info, engine.texts["tiny"], engine)
+        loaded.generate("one two one two one two one two", max_tokens=40)
+        lane = engine.stats()["lanes"]["tiny"]
+        loaded.generate("one two one two one two one two", max_tokens=40, speculation="off")
+        assert engine.stats()["lanes"]["tiny"]["speculation"] == lane["speculation"]
+    report = lane["speculation"]
+    assert report["drafted"] >= report["accepted"] == report["steps_saved"]
+    assert report["drafted"] > 0 and report["acceptance_rate"] == report["accepted"] / report["drafted"]
+
+
+@pytest.mark.parametrize("choice", ["ngrams", {"ngram": {"k": -1}}, 7, {"ngram": 3}])
+def test_a_bad_speculation_is_refused(choice: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        Options(speculation=choice)

@@ -45,6 +45,7 @@ class EngineConfig:
     max_jobs      jobs in one step
     max_waiting   jobs that may queue before new ones are refused
     prefix_cache  share prefixes between jobs of one tenant
+    speculation   drafter of requests that name none, such as ngram; off: none
     """
 
     kernels: KernelChoice = "auto"
@@ -57,6 +58,7 @@ class EngineConfig:
     max_jobs: int = 64
     max_waiting: int = 1024
     prefix_cache: bool = True
+    speculation: str = "off"
 
 
 @dataclass(frozen=True)

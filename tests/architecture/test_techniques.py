@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from vivace.registry import Registry
 from vivace.techniques import index
 from vivace.techniques.base import TechniqueConfig
 from vivace.techniques.pooling.base import ModeConfig
+from vivace.techniques.speculation.base import EMPTY
 
 ROOT = Path(__file__).resolve().parents[2]
 TECHNIQUES = ROOT / "src" / "vivace" / "techniques"
@@ -69,6 +71,9 @@ def test_its_null_is_off_bit_for_bit(technique: tuple[str, str, ModuleType]) -> 
         assert not config.is_null, "a mode is applied whenever it is chosen"
         return
     assert config.is_null
+    if slot == "speculation":
+        assert module.make(config, _parts(slot)).propose(np.array([1, 2, 1, 2]), 8) == EMPTY
+        return
     values = torch.randn(64, generator=torch.Generator().manual_seed(1))
     before = values.clone()
     after = _apply(slot, module.make(config, _parts(slot)), values)
@@ -87,7 +92,11 @@ def test_it_has_a_test_of_its_name(technique: tuple[str, str, ModuleType]) -> No
 
 def _parts(slot: str) -> Any:
     base = importlib.import_module(f"vivace.techniques.{slot}.base")
-    return {"sampling": lambda: base.Parts(64, (1, 2)), "pooling": lambda: base.Parts(64)}[slot]()
+    return {
+        "sampling": lambda: base.Parts(64, (1, 2)),
+        "pooling": lambda: base.Parts(64),
+        "speculation": lambda: base.Parts(64),
+    }[slot]()
 
 
 def _apply(slot: str, made: Any, values: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 from vivace.engine.batch import PageGroup, Span
 from vivace.engine.job import Job
 from vivace.pipelines.rows import build_rows, ids_of, keys_of, span_ids
+from vivace.techniques.speculation.base import DraftTree
 
 CPU = torch.device("cpu")
 GROUPS = (PageGroup("full", 8, 4), PageGroup("window", 8, 3))
@@ -54,6 +55,31 @@ def test_rows_equal_a_loop_over_units(seed: int) -> None:
         for span, table in zip(spans, rows.groups[group.name].table.tolist(), strict=True):
             pages = span.job.tables[group.name]
             assert table == [*pages, *[0] * (len(table) - len(pages))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_guesses_stand_below_the_last_known_unit(seed: int) -> None:
+    rng = random.Random(seed)
+    spans = _spans(seed)
+    drafts = []
+    for span in spans:  # the last units of each span become guesses: its job knows fewer
+        count = rng.randrange(span.count)
+        parents = [rng.randrange(-1, place) for place in range(count)]
+        drafts.append(DraftTree(tuple(rng.randrange(300_000) for _ in range(count)), tuple(parents)))
+        del span.job.keys[(span.start + span.count - count) * 4 :]
+    rows = build_rows(spans, GROUPS, [0] * len(spans), CPU, drafts)
+    plain = build_rows(_spans(seed), GROUPS, [0] * len(spans), CPU)
+    assert rows.is_chain == all(draft.is_chain for draft in drafts)
+    assert rows.groups["full"].slot.tolist() == plain.groups["full"].slot.tolist(), "guesses take units in their order"
+    ids = span_ids(spans, CPU, drafts).tolist()
+    for index, (span, draft) in enumerate(zip(spans, drafts, strict=True)):
+        root = rows.starts[index + 1] - len(draft) - 1
+        assert ids[rows.starts[index] : root + 1] == span.job.payload[span.start : span.start + span.count - len(draft)]
+        assert ids[root + 1 : rows.starts[index + 1]] == list(draft.ids)
+        unit = span.start + span.count - len(draft) - 1
+        for place, (parent, depth) in enumerate(zip(draft.parents, draft.depths(), strict=True)):
+            assert rows.parent[root + 1 + place] == root + 1 + parent
+            assert rows.position[root + 1 + place].tolist() == [unit + depth]
 
 
 def test_types_are_those_of_the_menu() -> None:

@@ -196,3 +196,20 @@ def _id(text: str) -> int:
         if TOKENIZER.token_bytes(token_id) == text.encode() and token_id not in TOKENIZER.special_ids
     ]
     return found
+
+
+def test_speculation_changes_no_text_and_is_told_in_usage(client: openai.OpenAI) -> None:
+    options = {"prompt": "One day the cat found a red ball. One day the cat", "max_tokens": 40}
+    plain = _complete(client, **options)
+    assert plain.usage is not None and plain.usage.completion_tokens_details is None
+    for choice in ("ngram", {"ngram": {"k": 12, "min_n": 1}}):
+        drafted = _complete(client, **options, extra_body={"speculation": choice})
+        assert drafted.choices[0].text == plain.choices[0].text
+        assert drafted.usage is not None and drafted.usage.completion_tokens == plain.usage.completion_tokens
+        details = drafted.usage.completion_tokens_details
+        assert details is not None
+        assert (details.accepted_prediction_tokens or 0) + (details.rejected_prediction_tokens or 0) > 0
+    with pytest.raises(openai.BadRequestError, match="ngram"):
+        _complete(client, extra_body={"speculation": "ngrams"})
+    with pytest.raises(openai.BadRequestError, match="k is 65"):
+        _complete(client, extra_body={"speculation": {"ngram": {"k": 65}}})

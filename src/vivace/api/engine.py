@@ -25,6 +25,7 @@ from vivace.pipelines.pooling import load_dense
 from vivace.pipelines.requests import EmbedRequest, GenerateRequest
 from vivace.runtime.device import probe_hardware
 from vivace.runtime.threads import use_threads
+from vivace.techniques.speculation import base as speculation
 from vivace.weights import catalog
 from vivace.weights.cache import ModelFiles
 from vivace.weights.progress import Progress
@@ -112,8 +113,12 @@ class Engine:
         self._running_loop()
 
     def stats(self) -> dict[str, Any]:
-        """Counters since the start, queues and pages: what `engine.scheduler.Scheduler.snapshot` says."""
-        return {} if self._loop is None else self._loop.snapshot()
+        """Counters since the start, queues and pages as `engine.scheduler.Scheduler.snapshot` says, and per lane what
+        guessing was worth."""
+        counters = {} if self._loop is None else self._loop.snapshot()
+        for lane in counters.get("lanes", {}).values():
+            lane["speculation"] = speculation.report(lane["counts"])
+        return counters
 
     def close(self) -> None:
         """End all requests and the loop; replies to what was in flight say "cancelled"."""

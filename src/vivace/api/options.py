@@ -12,6 +12,7 @@ from vivace.api.info import ModelInfo
 from vivace.errors import InvalidRequest, UnknownName, nearest
 from vivace.pipelines.checks import MAX_LOGPROBS, Limits, check_generate
 from vivace.pipelines.requests import GenerateRequest
+from vivace.techniques.index import SPECULATION, with_usual
 
 MAX_SEED_BITS = 63
 SMALLEST_TOP_P = 1e-9  # keeps the most likely token alone: what a top_p of 0 asks for
@@ -61,6 +62,8 @@ class Options:
     seed                of this answer's random numbers; None: a new one each time
     logprobs            None: off; k: log-probabilities of each token and of the k most likely ones
     prompt_logprobs     the same for the prompt
+    speculation         a drafter that guesses tokens to save steps: "ngram", {"ngram": {"k": 12}}, "off"; None: as the
+                        engine's config says. Answers do not depend on it
     """
 
     max_tokens: int | None = None
@@ -79,6 +82,7 @@ class Options:
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    speculation: str | Mapping[str, Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         """Raises InvalidRequest for the first option of a wrong type or out of its range."""
@@ -96,6 +100,8 @@ class Options:
         object.__setattr__(self, "stop", _strings(self.stop))
         object.__setattr__(self, "stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        if self.speculation is not None:
+            object.__setattr__(self, "speculation", with_usual(SPECULATION, self.speculation))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
@@ -135,6 +141,7 @@ class Options:
             min_tokens=self.min_tokens,
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
+            speculation=self.speculation,  # type: ignore[arg-type]  # a mapping since it was checked
         )
 
 

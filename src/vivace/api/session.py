@@ -46,7 +46,9 @@ class Session:
             text, tokens = self._take(reply.output)
         if self._answer.is_stopped:
             self.is_over = True
-            usage = Usage(len(self.request.ids), self._answer.count, self._cached)
+            usage = Usage(
+                len(self.request.ids), self._answer.count, self._cached, reply.usage.accepted, reply.usage.rejected
+            )
             return self._delta(text, tokens, "stop", usage)
         if reply.finished is None:
             return self._delta(text, tokens)

@@ -141,6 +141,8 @@ def _flag(item: Field[Any], hint: Any, meaning: str, panel: str) -> Flag:
     if item.name.endswith("_bytes"):
         return Flag(item.name, int, meaning, default, panel, parser=parse_size, metavar="SIZE")
     origin = get_origin(kind)
+    if isinstance(origin, type) and issubclass(origin, Mapping) and str in get_args(hint):
+        return Flag(item.name, str, meaning, default, panel)  # by name: fields need Python or a body
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return Flag(item.name, list[str], meaning, default, panel, metavar="ID=NUMBER", convert=_pairs(item.name))
     if isinstance(origin, type) and issubclass(origin, Sequence):

@@ -18,7 +18,7 @@ from vivace.config import EngineConfig
 from vivace.errors import InvalidRequest
 from vivace.weights.entries import Catalog
 
-OPTIONS = flags_of(Options, leave_out=("logprobs", "prompt_logprobs"), panel="The answer")
+OPTIONS = flags_of(Options, leave_out=("logprobs", "prompt_logprobs", "speculation"), panel="The answer")
 ENGINE = flags_of(EngineConfig, panel="The engine")
 WORDS_HELP = (
     "A short name, hub id or path (see `vivace pull --help`), then the prompt in quotes. A single argument with a "

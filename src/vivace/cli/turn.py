@@ -82,7 +82,10 @@ class Meter:
         """The counts in words: tokens, the wait for the first piece, and speed after it."""
         if self.usage is None or self._first is None:
             return "no answer"
-        counts = f"prompt {self.usage.prompt} ({self.usage.cached} cached), answer {self.usage.generated} tokens"
+        used = self.usage
+        counts = f"prompt {used.prompt} ({used.cached} cached), answer {used.generated} tokens"
+        if drafted := used.accepted + used.rejected:
+            counts += f", {used.accepted} of {drafted} guesses right"
         after_first = self._end - self._first
         speed = f", {(self.usage.generated - 1) / after_first:.1f} tokens/s" if self.usage.generated > 1 else ""
         return f"{counts}, first after {self._first - self._start:.2f} s{speed} ({self.finish_reason})"

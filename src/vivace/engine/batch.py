@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -104,6 +104,7 @@ class Outcome:
     finished    the reason when the job ends with this step, else None
     forks       jobs that branch off here, at most at the units that count now
     output      handed to the job's sink when accepted; the engine does not look inside
+    counts      numbers that are added to the lane's statistics when accepted
     """
 
     goal: int
@@ -112,6 +113,7 @@ class Outcome:
     finished: str | None = None
     forks: tuple[Fork, ...] = ()
     output: Any = None
+    counts: Mapping[str, int] | None = None
 
 
 class Ticket(Protocol):
@@ -132,7 +134,10 @@ class Pipeline(Protocol):
     def launch(self, batch: Batch) -> Ticket: ...
 
     def fallback(self, job: Job) -> int:
-        """The `done` that a preempted job falls back to: 0, a checkpoint, or job.done if it loses nothing."""
+        """The `done` that a preempted job falls back to: 0, a checkpoint, or job.done if it loses nothing.
+
+        It may lower `job.goal` to the units that are known: a job waits for room for what it must do, not for guesses.
+        """
         ...
 
     def release(self, job: Job) -> None:

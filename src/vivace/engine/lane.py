@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ class LaneState:
 
     running   jobs that own pages, by id
     stuck     groups that can never get on, because they need more pages than there are: the scheduler ends them
+    counts    sums of what accepted outcomes counted
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class LaneState:
         self.queue = WaitingQueue(policy)
         self.running: dict[int, Job] = {}
         self.stuck: list[Group] = []
+        self.counts: Counter[str] = Counter()
         self._fallback = fallback
         self._blocked: tuple[Group | None, list[int]] = (None, [])  # who found no place, and the room there was
 

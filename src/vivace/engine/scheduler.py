@@ -231,6 +231,7 @@ class Scheduler:
                     group: {"total": pool.count, "free": pool.free_count, "cached": pool.idle_count}
                     for group, pool in pools.items()
                 },
+                "counts": dict(lane.counts),
             }
         return {**self.stats.snapshot(), "in_flight": len(self._flights), "lanes": lanes}
 
@@ -273,6 +274,7 @@ class Scheduler:
             del job.keys[target * lane.lane.key_bytes :]
         job.keys += outcome.keys
         job.goal = outcome.goal
+        lane.counts.update(outcome.counts or {})
         lane.commit(job, span.start, stop, target)
         for fork in outcome.forks:
             self._fork(lane, job, fork)

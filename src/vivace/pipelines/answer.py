@@ -12,6 +12,7 @@ from vivace.engine.job import Job
 from vivace.pipelines.base import OnReply, final_reply
 from vivace.pipelines.requests import GenerateRequest, Reply, TokenLogprob, Tokens, Usage
 from vivace.pipelines.sampler import Sampler
+from vivace.techniques.speculation.base import EMPTY, Drafter, DraftTree
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class SpanOutput:
     prompt_logprobs  of the prompt tokens that its rows predict and that were not accepted before
     is_draw          whether the span reached the end of what is known, so that the answer went on or ended
     stop_id          the end id that was drawn
+    draft            guesses for the next step
+    drafted          guesses that this step checked
+    accepted         how many of them were right
     """
 
     ids: tuple[int, ...] = ()
@@ -29,6 +33,9 @@ class SpanOutput:
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     is_draw: bool = False
     stop_id: int | None = None
+    draft: DraftTree = EMPTY
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(eq=False)
@@ -41,6 +48,10 @@ class Answer:
     generated        accepted tokens of the answer
     cached           prompt tokens that came from the prefix cache when the job was first admitted
     prompt_logprobs  accepted so far; they are told once, with the first tokens
+    drafter          guesses what comes next; None: nobody does
+    draft            guesses that stand below the last known token: they are units of the job, but not known ones
+    drafted          guesses that were checked
+    accepted         those that were right
     """
 
     request: GenerateRequest
@@ -49,6 +60,10 @@ class Answer:
     end_ids: frozenset[int]
     variant: int
     on_reply: OnReply
+    drafter: Drafter | None = None
+    draft: DraftTree = EMPTY
+    drafted: int = 0
+    accepted: int = 0
     generated: int = 0
     cached: int | None = None
     stop_id: int | None = None
@@ -76,12 +91,16 @@ class Answer:
             self.cached = min(job.cached, len(self.request.ids))
         self.generated += len(found.ids)
         self.stop_id = found.stop_id
+        self.drafted += found.drafted
+        self.accepted += found.accepted
         self.prompt_logprobs.extend(found.prompt_logprobs)
         if not found.is_draw:
             return None
+        self.draft = found.draft
         prompt = () if self.told_prompt else tuple(self.prompt_logprobs)
         self.told_prompt = True
         return Tokens(found.ids, found.logprobs, prompt) if found.ids or prompt else None
 
     def _usage(self) -> Usage:
-        return Usage(len(self.request.ids), self.generated, self.cached or 0)
+        rejected = self.drafted - self.accepted
+        return Usage(len(self.request.ids), self.generated, self.cached or 0, self.accepted, rejected)

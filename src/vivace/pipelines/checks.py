@@ -47,6 +47,8 @@ def check_generate(request: GenerateRequest, limits: Limits) -> None:
         raise InvalidRequest("sampling is no mapping of techniques to their fields", field="sampling")
     if request.min_tokens and "min_tokens" in request.sampling:
         raise InvalidRequest("min_tokens is given twice", field="min_tokens", hint="leave it out of sampling")
+    if request.speculation is not None and not isinstance(request.speculation, Mapping):
+        raise InvalidRequest("speculation is no mapping of drafters to their fields", field="speculation")
     _check_length(request, limits)
 
 

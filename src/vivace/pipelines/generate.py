@@ -1,4 +1,8 @@
-"""The generate pipeline: prompts are read in chunks, answers grow by one token a step, all jobs of a step together."""
+"""The generate pipeline: prompts are read in chunks, answers grow token by token, all jobs of a step together.
+
+The units of a job are its known tokens, then the guesses of its draft: a span that goes beyond the known tokens ends
+with rows that `pipelines.verify` checks. Without a draft that is one row and one token a step.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 
 import torch
 from torch import Tensor
@@ -13,19 +18,23 @@ from torch import Tensor
 from vivace.config import EngineConfig
 from vivace.engine.batch import Batch, Lane, Outcome, PageCopy, Span
 from vivace.engine.job import Job
-from vivace.kernels.ops import KVStore, Ops
+from vivace.kernels.ops import KVStore, Ops, Rows
 from vivace.layers.context import Context
 from vivace.layers.state import make_stores
 from vivace.models.base import Decoder
 from vivace.pipelines.answer import Answer, SpanOutput
 from vivace.pipelines.base import OnReply, StepPipeline
 from vivace.pipelines.checks import Limits, answer_length, check_generate
+from vivace.pipelines.drafts import drop_draft, granted_draft, make_drafter, next_draft
 from vivace.pipelines.logprobs import token_logprob
 from vivace.pipelines.memory import longest_job, page_counts
 from vivace.pipelines.requests import GenerateRequest, TokenLogprob
-from vivace.pipelines.rows import KEY_BYTES, build_rows, ids_of, keys_of, span_ids
+from vivace.pipelines.rows import KEY_BYTES, build_rows, keys_of, known_of, span_ids
 from vivace.pipelines.sampler import Sampler
-from vivace.techniques.sampling.base import History, Parts
+from vivace.pipelines.verify import Run, verify
+from vivace.techniques.index import SPECULATION, with_usual
+from vivace.techniques.sampling.base import Parts
+from vivace.techniques.speculation.base import Drafter, DraftTree
 
 SLICE_SCORES = 1 << 24  # scores computed at once: 64 MB, whatever the vocabulary
 
@@ -36,9 +45,9 @@ class GeneratePipeline(StepPipeline):
     name     name of the lane
     end_ids  ids that end an answer, as the model's files say
     digest   of the weights: part of what prefixes are shared under
-    config   resolved; kv_bytes, page_size, max_length, step_budget, max_jobs and prefix_cache are read
+    config   resolved; kv_bytes, page_size, max_length, step_budget, max_jobs, prefix_cache and speculation are read
 
-    Raises ConfigError when the memory holds no job.
+    Raises ConfigError when the memory holds no job, UnknownName for a drafter that does not exist.
     """
 
     def __init__(
@@ -63,6 +72,7 @@ class GeneratePipeline(StepPipeline):
         self._lane = Lane(name, self._groups, pages, KEY_BYTES, can_share=config.prefix_cache)
         self._stores = make_stores(model.layout, pages, config.page_size, store_format, self.device)
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
+        self._speculation = with_usual(SPECULATION, config.speculation)
         self._identity = f"{digest}|no adapter|{store_format}|{config.activations}"
 
     @property
@@ -78,6 +88,7 @@ class GeneratePipeline(StepPipeline):
         """Raises InvalidRequest, UnknownName or ContextLengthExceeded for a request that cannot be served."""
         check_generate(request, self.limits)
         self._sampler(request)
+        self._drafter(request)
 
     def make_job(self, request: GenerateRequest, job_id: int, on_reply: OnReply) -> Job:
         """A job for the scheduler. Raises like `check`. `on_reply` is called from the loop's thread, in order."""
@@ -86,9 +97,8 @@ class GeneratePipeline(StepPipeline):
         prompt = len(request.ids)
         with self._making:
             variant = self.model.ropes.variant(prompt + max_tokens)
-        answer = Answer(
-            request, self._sampler(request), max_tokens, frozenset(self._end_ids(request)), variant, on_reply
-        )
+        sampler, end_ids = self._sampler(request), frozenset(self._end_ids(request))
+        answer = Answer(request, sampler, max_tokens, end_ids, variant, on_reply, self._drafter(request))
         return Job(
             id=job_id,
             lane=self._lane.name,
@@ -102,23 +112,44 @@ class GeneratePipeline(StepPipeline):
             sink=answer.on_event,
         )
 
+    def fallback(self, job: Job) -> int:
+        """A preempted job starts again, with what is known of it: its guesses are dropped."""
+        drop_draft(job)
+        return super().fallback(job)
+
     def step(self, batch: Batch) -> list[Outcome]:
         self._copy(batch.copies)
         spans = batch.spans
-        rows = build_rows(spans, self._groups, [span.job.payload.variant for span in spans], self.device)
+        drafts = [granted_draft(span) for span in spans]
+        variants = [span.job.payload.variant for span in spans]
+        rows = build_rows(spans, self._groups, variants, self.device, drafts)
         angles = self.model.ropes.angles(rows.position, rows.variant, self.ops)
         ctx = Context(self.ops, rows, self._stores, angles)
-        hidden = self.model.forward(span_ids(spans, self.device), ctx)  # (rows, hidden)
+        hidden = self.model.forward(span_ids(spans, self.device, drafts), ctx)  # (rows, hidden)
         prompt_logprobs = self._score_prompts(spans, hidden, ctx)
-        drawing = [index for index, span in enumerate(spans) if _is_draw(span)]
-        last_rows = [rows.starts[index + 1] - 1 for index in drawing]
         outcomes = [
             Outcome(span.job.goal, output=SpanOutput(prompt_logprobs=tuple(scored)))
             for span, scored in zip(spans, prompt_logprobs, strict=True)
         ]
-        for index, logits in zip(drawing, self._logits(hidden, last_rows, ctx), strict=True):
-            outcomes[index] = _draw(spans[index].job, logits, outcomes[index].output)
+        for index, run in self._verify(spans, drafts, hidden, ctx):
+            outcomes[index] = _outcome(spans[index], drafts[index], run, outcomes[index].output)
         return outcomes
+
+    def _verify(
+        self, spans: Sequence[Span], drafts: Sequence[DraftTree], hidden: Tensor, ctx: Context
+    ) -> list[tuple[int, Run]]:
+        """The new tokens of each span that reaches the end of what is known, by the place of the span."""
+        drawing = [index for index, span in enumerate(spans) if _is_draw(span)]
+        stops = [ctx.rows.starts[index + 1] for index in drawing]
+        rows = [range(stop - len(drafts[index]) - 1, stop) for index, stop in zip(drawing, stops, strict=True)]
+        scores = self._logits(hidden, list(chain.from_iterable(rows)), ctx)
+        runs: list[tuple[int, Run]] = []
+        moves: list[tuple[int, int]] = []
+        for index, (_, *guesses) in zip(drawing, rows, strict=True):
+            runs.append((index, verify(spans[index].job, drafts[index], list(islice(scores, 1 + len(guesses))))))
+            moves += [(guesses[source], guesses[target]) for source, target in runs[-1][1].moves()]
+        self._compact(moves, ctx.rows)
+        return runs
 
     def _copy(self, copies: Sequence[PageCopy]) -> None:
         for group in {copy.group for copy in copies}:
@@ -128,6 +159,18 @@ class GeneratePipeline(StepPipeline):
             for layer, store in zip(self.model.layout, self._stores, strict=True):
                 if layer.group == group:
                     self.ops.kv_copy(store, sources, targets)
+
+    def _compact(self, moves: Sequence[tuple[int, int]], rows: Rows) -> None:
+        """Put keys and values of right guesses where a plain run would have them. moves: (from row, to row).
+
+        Only units beyond what counts are written, so the step may still be run again.
+        """
+        if not moves:
+            return
+        sources, targets = torch.tensor(moves, dtype=torch.int64, device=self.device).unbind(1)
+        for layer, store in zip(self.model.layout, self._stores, strict=True):
+            slot = rows.groups[layer.group].slot
+            self.ops.kv_move(store, slot[sources], slot[targets])
 
     def _logits(self, hidden: Tensor, rows: Sequence[int], ctx: Context) -> Iterator[Tensor]:
         """Scores (vocab,) float32 after each of the rows, a bounded number of rows at once."""
@@ -154,6 +197,10 @@ class GeneratePipeline(StepPipeline):
             sampling["min_tokens"] = {"value": request.min_tokens}
         return Sampler(sampling, Parts(self.limits.vocab_size, self._end_ids(request)), request.seed)
 
+    def _drafter(self, request: GenerateRequest) -> Drafter | None:
+        chosen = self._speculation if request.speculation is None else request.speculation
+        return make_drafter(chosen, self.limits.vocab_size)
+
     def _end_ids(self, request: GenerateRequest) -> tuple[int, ...]:
         return request.stop_ids if request.ignore_eos else request.stop_ids + self.limits.end_ids
 
@@ -166,21 +213,28 @@ class GeneratePipeline(StepPipeline):
 
 def _is_draw(span: Span) -> bool:
     """Whether the span reaches the end of what is known of the job, so that the next token is wanted."""
-    return (span.start + span.count) * KEY_BYTES == len(span.job.keys)
+    return span.start + span.count >= known_of(span.job)
 
 
-def _draw(job: Job, logits: Tensor, found: SpanOutput) -> Outcome:
-    """The next token of a job, or its end. logits (vocab,)."""
-    answer: Answer = job.payload
-    prompt, known = len(answer.request.ids), len(job.keys) // KEY_BYTES
-    if answer.max_tokens == 0:
-        return Outcome(job.goal, finished="length", output=replace(found, is_draw=True))
-    token = answer.sampler.draw(logits, lambda: History(torch.from_numpy(ids_of(job)), prompt), known)
-    if token in answer.end_ids:
-        return Outcome(job.goal, finished="stop", output=replace(found, is_draw=True, stop_id=token))
-    top = answer.request.logprobs
-    logprobs = () if top is None else (token_logprob(logits, token, top),)
-    output = replace(found, ids=(token,), logprobs=logprobs, is_draw=True)
-    if known - prompt + 1 == answer.max_tokens:
-        return Outcome(job.goal, finished="length", output=output)
-    return Outcome(known + 1, keys=bytes(keys_of((token,))), output=output)
+def _outcome(span: Span, draft: DraftTree, run: Run, found: SpanOutput) -> Outcome:
+    """What a run of new tokens means for the job: known units and right guesses count, the rest is undone."""
+    job, accepted = span.job, len(run.path)
+    known = known_of(job)
+    rollback = len(draft) - accepted
+    output = replace(
+        found,
+        ids=run.ids,
+        logprobs=run.logprobs,
+        is_draw=True,
+        stop_id=run.stop_id,
+        drafted=len(draft),
+        accepted=accepted,
+    )
+    counts = {"drafted": len(draft), "accepted": accepted} if draft else None
+    if run.finished is not None:  # the last token of a full answer is told, never read
+        keys = bytes(keys_of(run.ids[:accepted]))
+        return Outcome(job.goal, rollback, keys, run.finished, output=output, counts=counts)
+    known += len(run.ids)
+    following = next_draft(job, run.ids, job.limit - known)
+    output = replace(output, draft=following)
+    return Outcome(known + len(following), rollback, bytes(keys_of(run.ids)), output=output, counts=counts)

@@ -22,6 +22,7 @@ class GenerateRequest:
     min_tokens        end ids are masked until so many tokens are generated
     logprobs          None: off; k: log-probability of each generated token and of the k most likely ones
     prompt_logprobs   the same for each prompt token but the first
+    speculation       a drafter by name with its config fields; empty: none; None: as the engine's config says
     """
 
     ids: tuple[int, ...]
@@ -33,6 +34,7 @@ class GenerateRequest:
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    speculation: Mapping[str, Mapping[str, Any]] | None = None
     priority: int = 0
     tenant: str = ""
 
@@ -68,8 +70,8 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Output of a step of a generate job: the new ids, with log-probabilities if asked for. The first output of a job
-    that asked for prompt_logprobs carries those of prompt tokens 1, 2, ..."""
+    """Output of a step of a generate job: the new ids, several where guesses were right, with log-probabilities if
+    asked for. The first output of a job that asked for prompt_logprobs carries those of prompt tokens 1, 2, ..."""
 
     ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -85,12 +87,19 @@ class Vector:
 
 @dataclass(frozen=True)
 class Usage:
-    """Units of a job: prompt tokens, tokens of the answer (the id that ended it is none of them), prompt tokens that
-    came from the prefix cache when the job was first admitted."""
+    """Units of a job.
+
+    prompt              prompt tokens
+    generated           tokens of the answer; the id that ended it is none of them
+    cached              prompt tokens that came from the prefix cache when the job was first admitted
+    accepted, rejected  tokens that a drafter guessed rightly and wrongly; each right one saved a step
+    """
 
     prompt: int = 0
     generated: int = 0
     cached: int = 0
+    accepted: int = 0
+    rejected: int = 0
 
 
 @dataclass(frozen=True)

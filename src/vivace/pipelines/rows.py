@@ -16,6 +16,7 @@ from torch import Tensor
 from vivace.engine.batch import PageGroup, Span
 from vivace.engine.job import Job
 from vivace.kernels.ops import GroupRows, Rows
+from vivace.techniques.speculation.base import EMPTY, DraftTree
 
 KEY_BYTES = 4  # a token's content key is its id, little-endian
 _KEY = np.dtype("<u4")
@@ -32,15 +33,33 @@ def ids_of(job: Job, start: int = 0, stop: int | None = None) -> npt.NDArray[np.
     return np.frombuffer(job.keys, _KEY, last - start, start * KEY_BYTES).astype(np.int64)
 
 
-def span_ids(spans: Sequence[Span], device: torch.device) -> Tensor:
-    """Token ids of all rows of a step: (rows,) int64."""
-    return torch.from_numpy(np.concatenate([ids_of(s.job, s.start, s.start + s.count) for s in spans])).to(device)
+def known_of(job: Job) -> int:
+    """Number of units of a job that are known; those after them are guesses."""
+    return len(job.keys) // KEY_BYTES
+
+
+def span_ids(spans: Sequence[Span], device: torch.device, drafts: Sequence[DraftTree] = ()) -> Tensor:
+    """Token ids of all rows of a step: (rows,) int64. `drafts`: the guesses that each span ends with."""
+    parts = []
+    for span, draft in zip(spans, drafts or [EMPTY] * len(spans), strict=True):
+        parts.append(ids_of(span.job, span.start, span.start + span.count - len(draft)))
+        if draft:
+            parts.append(np.array(draft.ids, np.int64))
+    return torch.from_numpy(np.concatenate(parts)).to(device)
 
 
 def build_rows(
-    spans: Sequence[Span], groups: Sequence[PageGroup], variants: Sequence[int], device: torch.device
+    spans: Sequence[Span],
+    groups: Sequence[PageGroup],
+    variants: Sequence[int],
+    device: torch.device,
+    drafts: Sequence[DraftTree] = (),
 ) -> Rows:
-    """The rows of a step, span after span. `variants`: the rotary table of each span's job."""
+    """The rows of a step, span after span.
+
+    variants  the rotary table of each span's job
+    drafts    the guesses that each span ends with: the last rows of the span, below its last known unit
+    """
     counts = np.array([span.count for span in spans], np.int64)
     firsts = np.array([span.start for span in spans], np.int64)
     starts = np.concatenate([[0], np.cumsum(counts)])
@@ -50,14 +69,20 @@ def build_rows(
     unit = row - (starts[:-1] - firsts)[sequence]
     parent = np.arange(-1, total - 1, dtype=np.int32)
     parent[starts[:-1]] = -1
+    position, branching = unit.copy(), [index for index, draft in enumerate(drafts) if not draft.is_chain]
+    for index in branching:
+        root = int(starts[index + 1]) - len(drafts[index]) - 1
+        parent[root + 1 : starts[index + 1]] = root + 1 + np.array(drafts[index].parents)
+        position[root + 1 : starts[index + 1]] = unit[root] + np.array(drafts[index].depths())
     return Rows(
-        position=_tensor(unit[:, None], device),
+        position=_tensor(position[:, None], device),
         parent=_tensor(parent, device),
         sequence=_tensor(sequence, device),
         starts=tuple(starts.tolist()),
         context=tuple(firsts.tolist()),
         variant=_tensor(np.array(variants, np.int32)[sequence], device),
         groups={group.name: _group_rows(spans, group, sequence, unit, device) for group in groups},
+        is_chain=not branching,
     )
 
 

@@ -46,6 +46,12 @@ class Metrics:
         self._jobs = Gauge(
             "vivace_engine_jobs", "Jobs that run or wait now.", ("model", "state"), registry=self.registry
         )
+        self._guesses = Gauge(
+            "vivace_engine_guesses",
+            "Guesses of drafters: drafted (checked) and accepted (right, each saved a step).",
+            ("model", "kind"),
+            registry=self.registry,
+        )
         self._pages = Gauge(
             "vivace_engine_pages",
             "Pages by page group: total, free, cached (free once needed).",
@@ -77,6 +83,8 @@ class Metrics:
         for model, lane in (engine or {}).get("lanes", {}).items():
             for state in ("running", "waiting"):
                 self._jobs.labels(model, state).set(lane[state])
+            for kind in ("drafted", "accepted"):
+                self._guesses.labels(model, kind).set(lane["counts"].get(kind, 0))
             for group, counts in lane["pages"].items():
                 for state, count in counts.items():
                     self._pages.labels(model, group, state).set(count)

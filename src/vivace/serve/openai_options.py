@@ -28,6 +28,7 @@ def to_options(
         seed=body.seed,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        speculation=body.speculation,
     )
 
 

@@ -5,6 +5,7 @@ Requests travel one a message; replies travel one message a step, with everythin
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ class WireReply(msgspec.Struct, array_like=True):
     vector: bytes | None = None
     finished: str | None = None
     stop_id: int | None = None
-    usage: tuple[int, int, int] = (0, 0, 0)
+    usage: tuple[int, ...] = ()  # the fields of Usage
     error: tuple[str, str, str] | None = None
 
 
@@ -123,7 +124,7 @@ def pack_reply(request_id: int, reply: Reply) -> WireReply:
         vector=reply.output.data if isinstance(reply.output, Vector) else None,
         finished=reply.finished,
         stop_id=reply.stop_id,
-        usage=(reply.usage.prompt, reply.usage.generated, reply.usage.cached),
+        usage=astuple(reply.usage),
         error=reply.error,
     )
 

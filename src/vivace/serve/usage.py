@@ -18,23 +18,29 @@ class UsageCount:
 
     def __init__(self) -> None:
         self._generated = 0
+        self._accepted = 0
+        self._rejected = 0
         self._cached: dict[int, int] = {}
 
     def add(self, index: int, delta: Delta) -> None:
         """Take the usage that the last delta of a choice carries."""
         if delta.usage is not None:
             self._generated += delta.usage.generated
+            self._accepted += delta.usage.accepted
+            self._rejected += delta.usage.rejected
             self._cached[index] = delta.usage.cached
 
     def json(self, prompt_tokens: int, *, firsts: Sequence[int] = (0,)) -> dict[str, Any]:
         """The official usage object. `firsts` are the indexes of the first choice of each prompt: what the cache gave
         to further choices of the same prompt came from this very request."""
         cached = sum(self._cached.get(index, 0) for index in firsts)
+        guesses = {"accepted_prediction_tokens": self._accepted, "rejected_prediction_tokens": self._rejected}
         return {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": self._generated,
             "total_tokens": prompt_tokens + self._generated,
             "prompt_tokens_details": {"cached_tokens": cached},
+            **({"completion_tokens_details": guesses} if any(guesses.values()) else {}),
         }
 
     @classmethod

@@ -13,6 +13,8 @@ from vivace.errors import InvalidRequest, UnknownName, nearest
 from vivace.registry import Registry
 from vivace.techniques.base import TechniqueConfig
 
+OFF = "off"  # the choice of no technique, where one is chosen by name
+
 
 def _slot(slot: str, *names: str) -> Registry:
     return Registry(f"{slot} technique", {name: f"vivace.techniques.{slot}.{name}:Config" for name in names})
@@ -43,6 +45,8 @@ POOLING = _slot(
     "normalize",
 )
 
+SPECULATION = _slot("speculation", "ngram")
+
 
 def parse(slot: Registry, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, TechniqueConfig]:
     """Configs of the chosen techniques, in the order of the choice.
@@ -62,6 +66,19 @@ def parse(slot: Registry, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, 
             if other in configs and not configs[other].is_null and not config.is_null:
                 raise InvalidRequest(f"{name} and {other} exclude each other", field=name, hint=f"leave {other} out")
     return configs
+
+
+def with_usual(slot: Registry, chosen: str | Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A choice as it travels: a technique by its name alone, OFF, or names with fields. What is left out of the fields
+    gets the usual values of the technique, as whoever names it wants it on. Raises like `parse`."""
+    named: Any = ({} if chosen == OFF else {chosen: {}}) if isinstance(chosen, str) else chosen
+    if not isinstance(named, Mapping):
+        hint = f"such as {next(iter(slot))!r} or {OFF!r}"
+        raise InvalidRequest(f"{chosen!r} is no {slot.kind}, expected a name or names with fields", hint=hint)
+    parse(slot, named)
+    whole = {name: {**getattr(slot.load(name), "usual", {}), **values} for name, values in named.items()}
+    parse(slot, whole)
+    return whole
 
 
 def make(config: TechniqueConfig, parts: Any) -> Any:
