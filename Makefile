@@ -10,7 +10,7 @@ MODEL ?= smollm2
 PEERS ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities clients soak size
+PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients soak size
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -93,8 +93,8 @@ prove-scheduler: $(TEST_STAMP)
 prove-clients prove-soak: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.serve.prove_$* --size $(SIZE)
 
-prove-identities: $(TEST_STAMP)
-	$(BIN)/python -m tests.identities.prove_identities --size $(SIZE)
+prove-identities prove-speculation: prove-%: $(TEST_STAMP)
+	$(BIN)/python -m tests.identities.prove_$* --size $(SIZE)
 
 prove-oracle: $(TEST_STAMP)
 	$(BIN)/python -m tests.oracle.prove_oracle --size $(SIZE)
