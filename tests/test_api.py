@@ -39,6 +39,7 @@ from vivace.techniques.base import Real, Whole
 TINY = Path(__file__).parent / "assets" / "tiny-llama"
 CONFIG = EngineConfig(kernels="rows", threads=1, kv_bytes=16 << 20)  # "rows": equal to the bit in any batch
 PROMPT = "One day the bear found"
+REPEATING = "One day the cat found a red ball. One day the cat"
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
 
 
@@ -326,9 +327,9 @@ def test_stats_say_what_guessing_was_worth() -> None:
     with Engine(dataclasses.replace(CONFIG, speculation="ngram")) as engine:
         info = engine.add_model(str(TINY), name="tiny")
         loaded = Model(info, engine.texts["tiny"], engine)
-        loaded.generate("one two one two one two one two", max_tokens=40)
+        loaded.generate(REPEATING, max_tokens=40)
         lane = engine.stats()["lanes"]["tiny"]
-        loaded.generate("one two one two one two one two", max_tokens=40, speculation="off")
+        loaded.generate(REPEATING, max_tokens=40, speculation="off")
         assert engine.stats()["lanes"]["tiny"]["speculation"] == lane["speculation"]
     report = lane["speculation"]
     assert report["drafted"] >= report["accepted"] == report["steps_saved"]

@@ -105,7 +105,10 @@ class Sampling(Wire):
     min_p: Probability | None = None
     min_tokens: Count | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0, le=10.0)] | None = None
-    speculation: Name | Annotated[dict[Name, dict[str, Any]], Field(max_length=8)] | None = None
+    speculation: Annotated[
+        Name | Annotated[dict[Name, dict[str, Any]], Field(max_length=8)] | None,
+        Field(description="A drafter by name, or with its fields; off: none. Changes the speed, never the answer."),
+    ] = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=256)] | None = None
     top_k: Count | None = None
 
