@@ -74,7 +74,8 @@ def compare_table(before: Report, after: Report) -> Table:
             raise ConfigError(
                 f"a report of kind {report.get('kind')!r} came, expected {KIND!r}", hint="check the files"
             )
-    table = Table("work", "reading", title="second / first, over 1 is better")
+    table = Table("work", title="second / first, over 1 is better")
+    table.add_column("reading", no_wrap=True)
     for name in ("first", "second", "ratio of best", "ratio of medians"):
         table.add_column(name, justify="right")
     known = {(row["work"], row["metric"]): row for row in before["results"]}
@@ -105,7 +106,8 @@ def with_unit(metric: str, value: float) -> str:
 
 
 def _results(report: Report) -> Table:
-    table = Table("work", "reading", title="best of several, and all of them")
+    table = Table("work", title="best of several, and all of them")
+    table.add_column("reading", no_wrap=True)
     for name in ("best", "ceiling", "share", "all"):
         table.add_column(name, justify="right")
     for previous, row in zip([None, *report["results"]], report["results"], strict=False):
