@@ -67,20 +67,25 @@ def verify(job: Job, tree: DraftTree, scores: Sequence[Tensor]) -> Run:
     Raises StepFailed if nothing can be drawn after the last known token.
     """
     answer: Answer = job.payload
-    text = np.concatenate([ids_of(job), np.zeros(len(tree) + 1, np.int64)])
-    known, prompt, top = len(text) - len(tree) - 1, len(answer.request.ids), answer.request.logprobs
-    count, place = known, ROOT
-    logprobs: list[TokenLogprob] = []
+    prompt, top = len(answer.request.ids), answer.request.logprobs
+    text = np.concatenate([ids_of(job), np.zeros(len(tree) + 1, np.int64)])  # room for the longest run
+    known = count = len(text) - len(tree) - 1
     path: list[int] = []
-    finished, stop_id = "length" if answer.max_tokens == 0 else None, None
+    logprobs: list[TokenLogprob] = []
+    stop_id: int | None = None
+    finished = "length" if answer.max_tokens == 0 else None
+
+    def history() -> History:
+        return History(torch.from_numpy(text[:count]), prompt)
+
     while finished is None:
-        row, history = scores[place + 1], History(torch.from_numpy(text[:count]), prompt)
+        place = path[-1] if path else ROOT
         try:
-            token = answer.sampler.draw(row, lambda past=history: past, count)  # type: ignore[misc]
+            token = answer.sampler.draw(scores[place + 1], history, count)
         except StepFailed:
             if not path:
                 raise
-            path.pop()  # its token is drawn all the same: the next step begins there, and fails as the plain run does
+            path.pop()  # the next step begins with this guess as a known token, and fails as the plain run does
             break
         if token in answer.end_ids:
             finished, stop_id = "stop", token
@@ -88,13 +93,12 @@ def verify(job: Job, tree: DraftTree, scores: Sequence[Tensor]) -> Run:
         text[count] = token
         count += 1
         if top is not None:
-            logprobs.append(token_logprob(row, token, top))
+            logprobs.append(token_logprob(scores[place + 1], token, top))
+        guess = tree.child(place, token)
         if count - prompt == answer.max_tokens:
             finished = "length"
+        elif guess is None:
             break
-        child = tree.child(place, token)
-        if child is None:
-            break
-        path.append(child)
-        place = child
+        else:
+            path.append(guess)
     return Run(tuple(text[known:count].tolist()), tuple(logprobs), tuple(path), finished, stop_id)
