@@ -16,6 +16,7 @@ from vivace.errors import ConfigError, nearest
 
 KernelChoice = Literal["auto", "native", "ref", "rows"]
 ActivationFormat = Literal["int14", "int8", "f32"]
+KVFormat = Literal["f32", "f16", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class EngineConfig:
                   (faster, lossy), f32 (weights become float32 when they are loaded)
     threads       threads that compute
     page_size     units a KV page holds
+    kv_format     how keys and values are kept: f32, or half the bytes as f16 or bf16 (lossy)
     kv_bytes      memory of the KV pages of one model
     max_length    longest context a job may reach; the model's own limit when None
     step_budget   cost granted per step over all jobs
@@ -52,6 +54,7 @@ class EngineConfig:
     activations: ActivationFormat = "int14"
     threads: int | None = None
     page_size: int = 16
+    kv_format: KVFormat = "f32"
     kv_bytes: int | None = None
     max_length: int | None = None
     step_budget: int = 512

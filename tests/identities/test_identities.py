@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.identities.world import World, run_schedule, run_schedules
+from vivace.kernels.cpu.bind import why_missing
 from vivace.pipelines.generate import GeneratePipeline
 
 ASSETS = ("tiny-llama", "tiny-gemma3")
@@ -22,12 +23,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module", params=ASSETS)
+@pytest.fixture(
+    scope="module", params=[(asset, kernels) for kernels in ("rows", "native") for asset in ASSETS], ids=str
+)
 def world(request: pytest.FixtureRequest) -> World:
-    return World(request.param)
+    asset, kernels = request.param
+    if kernels == "native" and why_missing() is not None:
+        pytest.skip(f"no native kernels: {why_missing()}")
+    return World(asset, kernels, "f16" if kernels == "native" else "f32")
 
 
-@pytest.mark.parametrize("seed", range(1000, 1020))
+@pytest.mark.parametrize("seed", range(1000, 1012))
 def test_disturbed_equals_undisturbed(world: World, seed: int) -> None:
     run_schedule(world, seed, Counter())
 
@@ -35,7 +41,7 @@ def test_disturbed_equals_undisturbed(world: World, seed: int) -> None:
 def test_one_changed_bit_in_the_pages_is_seen(world: World) -> None:
     def flip(pipeline: GeneratePipeline) -> None:
         keys = pipeline._stores[0].keys
-        keys.view(torch.int32).bitwise_xor_(1)
+        keys.view(torch.int32 if keys.dtype == torch.float32 else torch.int16).bitwise_xor_(1)
 
     with pytest.raises(AssertionError, match="differ"):
         run_schedules(world, 10, flip)

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vivace.config import EngineConfig
+from vivace.config import EngineConfig, KernelChoice, KVFormat
 from vivace.engine.batch import Batch, Keep
 from vivace.engine.job import Job
 from vivace.engine.loop import Loop
@@ -77,7 +77,8 @@ class Recorder:
 class World:
     """A tiny model, its requests, and what each of them gives alone."""
 
-    def __init__(self, asset: str, kernels: str = "rows") -> None:
+    def __init__(self, asset: str, kernels: KernelChoice = "rows", kv_format: KVFormat = "f32") -> None:
+        self.kernels, self.kv_format = kernels, kv_format
         self.path = ASSETS / asset
         self.ops: Ops = select.resolve(choice=kernels)
         model = load_model(self.path, self.ops)
@@ -97,10 +98,15 @@ class World:
 
     def config(self, pages: int, page_size: int, *, prefix_cache: bool) -> EngineConfig:
         """A configuration with about `pages` pages in each group."""
-        groups = self.model.page_groups(page_size)
+        groups = self.model.page_groups(page_size, self.kv_format)
         page_bytes = sum(group.unit_bytes * page_size for group in groups)
         return EngineConfig(
-            kernels="rows", threads=1, page_size=page_size, kv_bytes=page_bytes * pages, prefix_cache=prefix_cache
+            kernels=self.kernels,
+            kv_format=self.kv_format,
+            threads=1,
+            page_size=page_size,
+            kv_bytes=page_bytes * pages,
+            prefix_cache=prefix_cache,
         )
 
     def needs(self, requests: list[GenerateRequest], page_size: int) -> int:

@@ -60,20 +60,19 @@ class GeneratePipeline(StepPipeline):
         end_ids: Sequence[int] = (),
         digest: str = "",
         device: torch.device | str = "cpu",
-        store_format: str = "f32",
     ) -> None:
         self.model = model
         self.ops = ops
         self.device = torch.device(device)
-        self._groups = model.page_groups(config.page_size, store_format)
+        self._groups = model.page_groups(config.page_size, config.kv_format)
         pages = page_counts(self._groups, config)
         max_length = longest_job(self._groups, pages, config, model.context_length)
         self.limits = Limits(model.vocab_size, max_length, tuple(sorted(set(end_ids))))
         self._lane = Lane(name, self._groups, pages, KEY_BYTES, can_share=config.prefix_cache)
-        self._stores = make_stores(model.layout, pages, config.page_size, store_format, self.device)
+        self._stores = make_stores(model.layout, pages, config.page_size, config.kv_format, self.device)
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
         self._speculation = with_usual(SPECULATION, config.speculation)
-        self._identity = f"{digest}|no adapter|{store_format}|{config.activations}"
+        self._identity = f"{digest}|no adapter|{config.kv_format}|{config.activations}"
 
     @property
     def lane(self) -> Lane:
