@@ -54,7 +54,7 @@ def check(proof: Proof, name: str, prompts: Sequence[str], count: int) -> None:
 
 def main() -> None:
     with Proof("tokens", __doc__) as proof:
-        number, count = (8, 64) if proof.is_full else (2, 24)
+        number, count = (8, 64) if proof.is_full else (1, 16)
         check(proof, "smollm2", CHATS[:number], count)
         check(proof, "gemma3-270m", COMPLETIONS[:number], count)
 
