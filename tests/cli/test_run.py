@@ -58,8 +58,8 @@ def test_a_stop_string_ends_the_answer_and_is_not_printed(vivace: Vivace) -> Non
     [
         ((" ",), "the prompt is empty"),
         ((QUESTION, "--temperature", "-1"), "temperature is -1.0, expected a number from 0"),
-        ((QUESTION, "--max-tokens", "5000"), "the context of 'tiny-llama' is 1024 tokens"),
-        (("word " * 3000,), "the context of 'tiny-llama' is 1024 tokens"),
+        ((QUESTION, "--max-tokens", "5000"), "the context holds 1024 tokens"),
+        (("word " * 3000,), "the context holds 1024 tokens"),
         ((QUESTION, "--raw", "--system", "Be brief."), "a raw prompt has no place for a system message"),
         ((QUESTION, "--logit-bias", "999999=1"), "logit_bias holds the token id 999999"),
     ],
