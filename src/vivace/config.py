@@ -6,6 +6,7 @@ a new object; `describe` prints it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -17,6 +18,9 @@ from vivace.errors import ConfigError, nearest
 KernelChoice = Literal["auto", "native", "ref", "rows"]
 ActivationFormat = Literal["int14", "int8", "f32"]
 KVFormat = Literal["f32", "f16", "bf16"]
+
+MAX_THREADS = 1024  # each is a thread of the native pool
+MAX_JSON_DEPTH = 256  # far below Python's own limit of recursion
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,7 @@ def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
 
 def with_environment(config: EngineConfig, environ: Mapping[str, str] | None = None) -> EngineConfig:
     """Return `config` with fields that are still at their default taken from the environment."""
+    _check_type(config)
     env = read_environment(environ)
     changes: dict[str, object] = {}
     if config.kernels == "auto" and "VIVACE_KERNELS" in env:
@@ -157,11 +162,39 @@ def describe(config: object) -> str:
     return "\n".join(f"{item.name} = {getattr(config, item.name)}" for item in fields(config))  # type: ignore[arg-type]
 
 
+def check_serve(config: ServeConfig) -> None:
+    """Raises ConfigError for a setting of the server that is out of its range."""
+    _check_whole("port", config.port, 0, 65535)
+    _check_whole("max_body_bytes", config.max_body_bytes, 1)
+    _check_whole("max_json_depth", config.max_json_depth, 1, MAX_JSON_DEPTH)
+    if not 0.0 <= config.drain_seconds < math.inf:
+        raise ConfigError(f"drain_seconds is {config.drain_seconds}, expected a number of seconds, 0 or more")
+    if not config.host:
+        raise ConfigError("host is empty, expected an address", hint="0.0.0.0 serves on all of them")
+    if config.api_key is not None and not config.api_key.strip():
+        raise ConfigError("api_key is empty, expected a key", hint="leave it out to serve without one")
+
+
 def _check(config: EngineConfig) -> None:
-    for name in ("threads", "page_size", "kv_bytes", "max_length", "step_budget", "max_jobs", "max_waiting"):
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} is {value}, expected a positive number", hint="leave it out for its default")
+    _check_type(config)
+    for name in ("threads", "kv_bytes", "max_length"):
+        if getattr(config, name) is not None:
+            _check_whole(name, getattr(config, name), 1, MAX_THREADS if name == "threads" else None)
+    for name in ("page_size", "step_budget", "max_jobs", "max_waiting"):
+        _check_whole(name, getattr(config, name), 1)
+
+
+def _check_type(config: object) -> None:
+    if not isinstance(config, EngineConfig):
+        raise ConfigError(f"config is of type {type(config).__name__}, expected an EngineConfig")
+
+
+def _check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and low <= value and (high is None or value <= high):  # type: ignore[operator]
+        return
+    limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+    raise ConfigError(f"{name} is {value!r}, expected a whole number {limits}", hint="leave it out for its default")
 
 
 def _choice(name: str, value: str, known: tuple[str, ...]) -> str:

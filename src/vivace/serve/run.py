@@ -16,7 +16,7 @@ import uvicorn
 
 from vivace.api.info import ModelInfo
 from vivace.api.text import TextSide, load_text
-from vivace.config import ServeConfig
+from vivace.config import ServeConfig, check_serve
 from vivace.errors import ConfigError
 from vivace.serve.app import make_app
 from vivace.serve.hub import Hub
@@ -35,6 +35,7 @@ def run(models: Sequence[str], config: ServeConfig, *, progress: Progress | None
     get 503. A second one ends at once. Raises ConfigError, ModelError or UnknownModel if the models cannot be served.
     """
     log_to_stderr()
+    check_serve(config)
     sources = _sources(models, progress)
     texts = {name: load_text(resolve(source).path) for name, source in sources.items()}
     listener = _listen(config)
