@@ -47,3 +47,9 @@ def test_a_narrower_format_halves_the_bytes() -> None:
 def test_an_unknown_format_is_named() -> None:
     with pytest.raises(ConfigError, match="did you mean 'bf16'"):
         page_groups((FULL,), 16, "bf61")
+
+
+@pytest.mark.parametrize("pages", [1 << 40, 1 << 60])
+def test_memory_that_the_system_does_not_give_is_a_wrong_setting(pages: int) -> None:
+    with pytest.raises(ConfigError, match="the system does not give"):
+        make_stores((FULL,), {"full": pages}, page_size=1 << 10)

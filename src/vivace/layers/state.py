@@ -92,7 +92,13 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     """Zeros in fresh memory of the operating system; torch.zeros would write, and so occupy, all of it on a CPU."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, num_bytes)
+    except (OSError, OverflowError) as error:
+        message = f"the system does not give {num_bytes} bytes for keys or values of one layer: {error}"
+        raise ConfigError(message, hint="lower kv_bytes") from error
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def _store_dtype(store_format: str) -> torch.dtype:
