@@ -8,8 +8,9 @@ import numpy as np
 import openai
 import pytest
 
-from tests.serve.conftest import EMBED
+from tests.serve.conftest import CHAT, EMBED
 from tests.serve.server import Server
+from vivace.serve.openai_schemas import MAX_INPUTS
 
 TEXTS = ["the cat sat on the mat", "a dog ran home", "the sun is bright", "moon"]
 
@@ -72,3 +73,11 @@ def test_too_long_an_input_is_refused_with_numbers_or_cut_if_allowed(client: ope
     assert "102" in str(caught.value) and "24" in str(caught.value)
     cut = _vectors(client, long, extra_body={"truncate": True})
     assert np.array_equal(cut, _vectors(client, " ".join(["cat"] * 22)))
+
+
+def test_the_stated_number_of_inputs_fits_an_idle_server(client: openai.OpenAI) -> None:
+    """More than may wait in the engine's queue: a request must not be refused for its own length."""
+    reply = client.embeddings.create(model=EMBED, input=["cat"] * MAX_INPUTS)
+    assert len(reply.data) == MAX_INPUTS and reply.usage.prompt_tokens == 3 * MAX_INPUTS
+    texts = client.completions.create(model=CHAT, prompt=["One day"] * 16, n=128, max_tokens=1, temperature=0)
+    assert len({choice.text for choice in texts.choices}) == 1 and len(texts.choices) == MAX_INPUTS
