@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from transformers import AutoTokenizer
 from tests.media.text.corpus import TEXTS
 from tests.media.text.small_tokenizers import MAKERS, save_folder
 from vivace.errors import InvalidRequest, ModelError
-from vivace.media.text.hf import HFTokenizer, load_hf_tokenizer
+from vivace.media.text.hf import LONG_TEXT, HFTokenizer, load_hf_tokenizer
 from vivace.media.text.tokenizer import Segment
 
 _SPECIAL_TEXTS = [
@@ -33,6 +35,25 @@ def test_plain_text_gives_the_ids_of_transformers_with_split_special_tokens(pair
     for text in TEXTS + _SPECIAL_TEXTS:
         expected = theirs.encode(text, add_special_tokens=False, split_special_tokens=True)
         assert ours.encode(text) == expected, text
+
+
+def test_a_long_text_gives_the_ids_of_transformers(pair: tuple[HFTokenizer, Any]) -> None:
+    ours, theirs = pair
+    text = "".join(TEXTS)
+    text *= 2 * LONG_TEXT // len(text) + 1
+    assert ours.encode(text) == theirs.encode(text, add_special_tokens=False, split_special_tokens=True)
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(tmp_path: Path) -> None:
+    ours = load_hf_tokenizer(save_folder(tmp_path, "byte_level"))
+    text = "a long text " * (8 * LONG_TEXT)
+    worker = threading.Thread(target=ours.encode, args=(text,))
+    turns = 0
+    worker.start()
+    while worker.is_alive():
+        turns += 1
+        time.sleep(0)
+    assert turns > 100, "a call that holds the interpreter's lock to its end leaves room for a few turns around it"
 
 
 def test_parsed_special_tokens_give_the_ids_of_transformers(pair: tuple[HFTokenizer, Any]) -> None:

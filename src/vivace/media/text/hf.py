@@ -23,6 +23,8 @@ _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_MARK = "▁"
 
+LONG_TEXT = 1 << 14  # characters: beyond it the library's batch call is taken, which lets other threads run meanwhile
+
 
 @dataclass(frozen=True)
 class HubFiles:
@@ -94,6 +96,8 @@ class HFTokenizer(Tokenizer):
 
     def _encode_run(self, text: str, start: RunStart) -> list[int]:
         backend = self._backend if start is RunStart.TEXT else self._continuing
+        if len(text) > LONG_TEXT:
+            return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         return list(backend.encode(text, add_special_tokens=False).ids)
 
 
