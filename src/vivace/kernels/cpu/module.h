@@ -77,5 +77,4 @@ void add_kv(Classes& classes);
 // Also the classes of quantized weights.
 void add_quant(nb::module_& module, Classes& classes);
 
-
 }  // namespace vivace
