@@ -126,7 +126,11 @@ def test_a_step_over_the_capacity_is_refused_before_anything_is_written() -> Non
     replay = Replay(recorded(native), PARTS, native)
     check(replay, native, 3, 2)
     before = replay.results["scores"].clone()
-    for rows, chosen, message in [(41, 1, "41 rows, the tape holds 40"), (1, 8, "8 rows, the tape holds 7"), (-1, 0, "-1")]:
+    for rows, chosen, message in [
+        (41, 1, "41 rows, the tape holds 40"),
+        (1, 8, "8 rows, the tape holds 7"),
+        (-1, 0, "-1"),
+    ]:
         with pytest.raises(ValueError, match=message):
             replay.run(rows, chosen, 0)
     assert torch.equal(replay.results["scores"], before)

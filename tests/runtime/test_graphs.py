@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def chain(widths: list[int]) -> Program:
     """Each result is made from the one before; the first and the last are outputs."""
     buffers = tuple(buffer(number, width) for number, width in enumerate(widths))
     calls = [call("begin", ["ids", "table"], buffers[0], eps=1e-6, kind="silu", bias=None)]
-    calls += [call("go", [before.name], after) for before, after in zip(buffers, buffers[1:], strict=False)]
+    calls += [call("go", [before.name], after) for before, after in pairwise(buffers)]
     outputs = {"first": "%0", "last": buffers[-1].name}
     inputs = (Buffer("ids", "int64", "rows"),)
     return Program("a model", CAPACITY, inputs, buffers, ("table",), tuple(calls), outputs)

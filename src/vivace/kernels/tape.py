@@ -64,7 +64,7 @@ class Recorder(NativeOps):
         self.isa, self.threads = native.isa, native.threads
         self._key = key
         self._capacity = {**capacity, BOUNDS: capacity[SEQUENCES] + 1}
-        self._constants = {id(value): name for name, value in reversed(constants.items())}
+        self._constants = {id(value): name for name, value in reversed(list(constants.items()))}
         self._inputs: dict[str, Tensor] = {}
         self._known: dict[int, tuple[Buffer, Tensor]] = {}  # by the storage, which the tensor keeps alive
         self._written: dict[str, Buffer] = {}
@@ -222,8 +222,10 @@ class Replay:
 
     def _view(self, memory: Tensor, offset: int, buffer: Buffer) -> Tensor:
         dtype: torch.dtype = getattr(torch, buffer.dtype)
-        return memory[offset : offset + self.program.bytes_of(buffer)].view(dtype)[: self._count(buffer)].view(
-            self._shape(buffer)
+        return (
+            memory[offset : offset + self.program.bytes_of(buffer)]
+            .view(dtype)[: self._count(buffer)]
+            .view(self._shape(buffer))
         )
 
     def _count(self, buffer: Buffer) -> int:
@@ -239,11 +241,11 @@ class Replay:
         return to_dlpack(value if argument.sizes is None else value.view(value.shape[0], *argument.sizes))
 
 
-class _OnlyViews(TorchDispatchMode):
+class _OnlyViews(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises NotRecordable for every call into torch that is no view."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._is_paused = False
 
     @classmethod

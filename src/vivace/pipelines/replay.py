@@ -52,6 +52,7 @@ class DecoderReplay:
         self.program: Program = recorder.program()
         self._replay = Replay(self.program, constants, native)
         self._variants = self._ropes.count
+        self.steps = 0  # run so far
 
     def can_run(self, rows: Rows, chosen: int) -> bool:
         """Whether a step of these rows, `chosen` of which go on to the head, fits the tape."""
@@ -69,6 +70,7 @@ class DecoderReplay:
         self._fill(ids, rows, chosen)
         count = len(ids)
         self._replay.run(count, len(chosen), len(rows.context), is_chain=rows.is_chain)
+        self.steps += 1
         results = self._replay.results
         return results["hidden"][:count], results["scores"][: len(chosen)], results["best"][: len(chosen)]
 

@@ -60,8 +60,9 @@ class Call:
         return (value for _, value in self.arguments if isinstance(value, Ref))
 
     def describe(self) -> str:
-        words = [f"{name}={v.name if isinstance(v, Ref) else v}" for name, v in self.arguments if name not in self.writes]
-        return f"{', '.join(self.writes_to())} = {self.function}({', '.join(words)})"
+        read = [(name, value) for name, value in self.arguments if name not in self.writes]
+        words = ", ".join(f"{name}={value.name if isinstance(value, Ref) else value}" for name, value in read)
+        return f"{', '.join(self.writes_to())} = {self.function}({words})"
 
     def writes_to(self) -> list[str]:
         return [value.name for name, value in self.arguments if name in self.writes and isinstance(value, Ref)]
