@@ -2,7 +2,8 @@
 
 A `World` is one model in one set of operations and the results of its requests when each runs alone in a fresh engine
 with room for everything, no cache, no chunks and no recorded steps. `run_schedule` sends the same requests through the
-real scheduler, pages, prefix tree and pipeline under a random configuration, with neighbours that are cancelled or fail.
+real scheduler, pages, prefix tree and pipeline under a random configuration, with neighbours that are cancelled or
+fail.
 """
 
 from __future__ import annotations

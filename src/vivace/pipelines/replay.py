@@ -50,7 +50,7 @@ class DecoderReplay:
         with Recorder(native, key, capacity, constants) as recorder:
             _record(model, recorder, stores, groups, pages)
         self.program: Program = recorder.program()
-        self._replay = Replay(self.program, constants, native)
+        self.tape = Replay(self.program, constants, native)
         self._variants = self._ropes.count
         self.steps = 0  # run so far
 
@@ -65,13 +65,13 @@ class DecoderReplay:
         They hold until the next run. ids (rows,) int64.
         """
         if self._ropes.count != self._variants:  # a job of a length that asks for frequencies of its own
-            self._replay.bind(self._constants())
+            self.tape.bind(self._constants())
             self._variants = self._ropes.count
         self._fill(ids, rows, chosen)
         count = len(ids)
-        self._replay.run(count, len(chosen), len(rows.context), is_chain=rows.is_chain)
+        self.tape.run(count, len(chosen), len(rows.context), is_chain=rows.is_chain)
         self.steps += 1
-        results = self._replay.results
+        results = self.tape.results
         return results["hidden"][:count], results["scores"][: len(chosen)], results["best"][: len(chosen)]
 
     def _constants(self) -> dict[str, Any]:
@@ -89,9 +89,9 @@ class DecoderReplay:
         }
         for name, group in rows.groups.items():
             values[f"{name}.slot"] = group.slot
-            self._replay.inputs[f"{name}.table"][: group.table.shape[0], : group.table.shape[1]] = group.table
+            self.tape.inputs[f"{name}.table"][: group.table.shape[0], : group.table.shape[1]] = group.table
         for name, value in values.items():
-            self._replay.inputs[name][: len(value)] = value
+            self.tape.inputs[name][: len(value)] = value
 
 
 def try_replay(
