@@ -51,6 +51,7 @@ class EngineConfig:
     max_jobs      jobs in one step
     max_waiting   jobs that may queue before new ones are refused
     prefix_cache  share prefixes between jobs of one tenant
+    replay        record the steps of a model once and replay them, where its operations are native; off: call by call
     speculation   drafter of requests that name none, such as ngram; off: none
     """
 
@@ -65,6 +66,7 @@ class EngineConfig:
     max_jobs: int = 64
     max_waiting: int = 1024
     prefix_cache: bool = True
+    replay: bool = True
     speculation: str = "off"
 
 

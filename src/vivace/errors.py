@@ -11,6 +11,7 @@
     │   ├── DownloadError         network, disk, hash or licence stopped a download
     │   ├── WeightError           a weight file is damaged, hostile or does not fit
     │   └── UnsupportedModel      the architecture or a feature of it is not known
+    │       └── NotRecordable     its step holds what no recorded step can do
     ├── MissingExtra              an optional dependency is not installed
     └── EngineError               the engine could not serve a valid request        500
         ├── Overloaded            queue limits reached, try again later             429
@@ -97,6 +98,10 @@ class WeightError(ModelError):
 
 class UnsupportedModel(ModelError):
     code = "unsupported_model"
+
+
+class NotRecordable(UnsupportedModel):
+    code = "not_recordable"
 
 
 class MissingExtra(VivaceError):

@@ -52,6 +52,11 @@ def check(proof: Proof, kernels: KernelChoice, kv_format: KVFormat) -> None:
     proof.demand(not different, f"{schedules} schedules, {seen['requests']} requests: {len(different)} differ")
     for event in EVENTS:
         proof.demand(seen[event] >= minimum, f"{seen[event]} {event}")
+    if kernels == "native":
+        replayed = seen["replayed steps"]
+        proof.demand(
+            replayed == seen["steps"], f"{replayed} of {seen['steps']} steps replayed, none of the undisturbed"
+        )
     sizes = ", ".join(f"{size}: {seen[f'page size {size}']}" for size in PAGE_SIZES)
     proof.demand(all(seen[f"page size {size}"] for size in PAGE_SIZES), f"schedules by page size {sizes}")
 

@@ -38,6 +38,15 @@ def test_disturbed_equals_undisturbed(world: World, seed: int) -> None:
     run_schedule(world, seed, Counter())
 
 
+@pytest.mark.skipif(why_missing() is not None, reason=f"no native kernels: {why_missing()}")
+@pytest.mark.parametrize("asset", ASSETS)
+def test_steps_of_native_operations_are_replayed(asset: str) -> None:
+    """So the disturbed runs above are replayed, and the undisturbed ones that they are compared with are not."""
+    seen: Counter[str] = Counter()
+    run_schedule(World(asset, "native"), 1000, seen)
+    assert seen["replayed steps"] == seen["steps"] > 10
+
+
 def test_one_changed_bit_in_the_pages_is_seen(world: World) -> None:
     def flip(pipeline: GeneratePipeline) -> None:
         keys = pipeline._stores[0].keys

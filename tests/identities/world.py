@@ -1,8 +1,9 @@
 """Seeded schedules on the tiny trained models: every request must come out as if it had been alone, bit for bit.
 
-A `World` is one model in `rows` operations and the results of its requests when each runs alone in a fresh engine
-with room for everything, no cache and no chunks. `run_schedule` sends the same requests through the real scheduler,
-pages, prefix tree and pipeline under a random configuration, with neighbours that are cancelled or fail.
+A `World` is one model in one set of operations and the results of its requests when each runs alone in a fresh engine
+with room for everything, no cache, no chunks and no recorded steps. `run_schedule` sends the same requests through the
+real scheduler, pages, prefix tree and pipeline under a random configuration, with neighbours that are cancelled or
+fail.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,12 @@ class Recorder:
     def __init__(self, sampler: Any, result: Result, *, fails_at: int | None = None) -> None:
         self.sampler, self.result, self.fails_at = sampler, result, fails_at
 
-    def draw(self, logits: Tensor, history: Callable[[], Any], position: int) -> int:
+    def draw(self, logits: Tensor, history: Callable[[], Any], position: int, best: int | None = None) -> int:
         if position == self.fails_at:
             raise RuntimeError(FAULT)
         seen = logits.numpy().tobytes()
         assert self.result.logits.setdefault(position, seen) == seen, f"two draws at {position} differ"
-        drawn: int = self.sampler.draw(logits, history, position)
+        drawn: int = self.sampler.draw(logits, history, position, best)
         return drawn
 
 
@@ -115,7 +116,7 @@ class World:
         return -(-longest // page_size) + 1
 
     def _run_alone(self, request: GenerateRequest) -> Result:
-        pipeline = self.pipeline(self.config(64, 16, prefix_cache=False))
+        pipeline = self.pipeline(replace(self.config(64, 16, prefix_cache=False), replay=False))
         loop, result = Loop([pipeline], SchedulerConfig(step_budget=4096)), Result()
         loop.submit(make_job(pipeline, request, 1, result))
         loop.run_until_idle()
@@ -227,6 +228,7 @@ def run_schedule(
         loop.scheduler.check()
     loop.scheduler.check_idle()
     _count(loop, page_size, seen)
+    seen["replayed steps"] += pipeline.replay.steps if pipeline.replay else 0
     for place, index in enumerate(chosen):
         _compare(results[place], world.alone[index], place in doomed, place in faulty, f"seed {seed} place {place}")
     seen["requests"] += len(chosen)

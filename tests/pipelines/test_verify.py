@@ -14,7 +14,7 @@ from vivace.errors import StepFailed
 from vivace.pipelines.answer import Answer
 from vivace.pipelines.requests import GenerateRequest
 from vivace.pipelines.rows import keys_of
-from vivace.pipelines.verify import Run, verify
+from vivace.pipelines.verify import Run, Scored, verify
 from vivace.techniques.sampling.base import History
 from vivace.techniques.speculation.base import EMPTY, ROOT, DraftTree
 
@@ -29,10 +29,10 @@ class _Plain:
         self.fails_after = fails_after
         self.asked: list[tuple[int, list[int]]] = []
 
-    def draw(self, logits: torch.Tensor, history: Callable[[], History], position: int) -> int:
+    def draw(self, logits: torch.Tensor, history: Callable[[], History], position: int, best: int) -> int:
         past = history()
         assert past.prompt == len(PROMPT)
-        assert int(logits.argmax()) == past.ids[-1], "the row is not that of the last token of the history"
+        assert int(logits.argmax()) == best == past.ids[-1], "the row is not that of the last token of the history"
         self.asked.append((position, past.ids.tolist()))
         if self.fails_after == past.ids[-1]:
             raise StepFailed("no number")
@@ -57,9 +57,9 @@ def _job(sampler: Any, generated: tuple[int, ...] = (), **fields: Any) -> Job:
     return Job(1, "lane", len(text), 100, keys=keys_of(text), payload=answer)
 
 
-def _scores(last: int, tree: DraftTree) -> list[torch.Tensor]:
+def _scores(last: int, tree: DraftTree) -> list[Scored]:
     """One row per guess, with its largest score at the guess itself, so that rows can be told apart."""
-    return [torch.nn.functional.one_hot(torch.tensor(token), VOCAB).float() for token in (last, *tree.ids)]
+    return [(torch.nn.functional.one_hot(torch.tensor(token), VOCAB).float(), token) for token in (last, *tree.ids)]
 
 
 def _verify(job: Job, tree: DraftTree) -> Run:

@@ -78,11 +78,13 @@ class BoundOps(Ops):
 
     bound   operation name -> what it is bound to
     device  where tensors live
+    native  the native kernels, if every operation is bound to them: then steps can be recorded
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.bound: dict[str, Bound] = {}
+        self.native: native.NativeOps | None = None
         self._pack: Callable[[LinearWeight], LinearWeight] = to_plain
         self._note = ""
 
@@ -165,6 +167,7 @@ def _bind_native(
     kernels = native.NativeOps(isa, threads or torch.get_num_threads())
     for op in _NATIVE_OPS:
         ops._bind(op, Bound(f"native {kernels.isa}", getattr(kernels, op), True))
+    ops.native = kernels
     ops._pack = partial(pack_native, activations=activations)
     ops._note = f"native kernels on {kernels.threads} threads, quantized weights meet {activations} activations"
 

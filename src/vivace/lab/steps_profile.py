@@ -65,6 +65,8 @@ class StepsProfile:
         self._wrap(pipeline.model.ropes, "angles", "rope tables")
         self._wrap(pipeline.model, "forward", "layers:")
         self._wrap(pipeline.model, "logits", "head:", then="sampling")
+        if pipeline.replay is not None:
+            self._watch_tape(pipeline.replay.tape)
         for op in self._engine.ops.bound:
             self._wrap(self._engine.ops, op, op)
         return self
@@ -115,6 +117,21 @@ class StepsProfile:
             self._undo.callback(object.__setattr__, owner, name, call)
         else:
             self._undo.callback(object.__delattr__, owner, name)
+
+    def _watch_tape(self, tape: Any) -> None:
+        """Divide the time of a recorded step among its calls; what is left is the tape's own."""
+
+        def timed(*counts: int, is_chain: bool) -> None:
+            clock, part = self._clock, ""
+            clock.switch("tape:")
+            for function, time in tape.run_timed(*counts, is_chain=is_chain):
+                part = "head " if function == "take_rows" else part
+                clock.step.stages[part + function] += time
+                clock.step.stages["tape:"] -= time
+            clock.switch("sampling")
+
+        tape.run = timed
+        self._undo.callback(delattr, tape, "run")
 
     def _begin_step(self) -> None:
         self._clock.switch("plan")

@@ -43,6 +43,16 @@ class Ropes:
             self._variants[key] = len(self._variants)
         return self._variants[key]
 
+    @property
+    def count(self) -> int:
+        """How many variants there are by now."""
+        return len(self._variants)
+
+    @property
+    def tables(self) -> Mapping[str, Tensor]:
+        """Inverse frequencies (variants, dim / 2) by table."""
+        return self._frequencies
+
     def frequencies(self, name: str, variant: int = 0) -> tuple[Tensor, float]:
         """Inverse frequencies (dim / 2,) of a table and the factor on its cos and sin."""
         return self._frequencies[name][variant], self._scale[name]

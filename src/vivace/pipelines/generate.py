@@ -19,6 +19,7 @@ from vivace.config import EngineConfig
 from vivace.engine.batch import Batch, Lane, Outcome, PageCopy, Span
 from vivace.engine.job import Job
 from vivace.kernels.ops import KVStore, Ops, Rows
+from vivace.kernels.tape import CHOSEN, ROWS, SEQUENCES
 from vivace.layers.context import Context
 from vivace.layers.state import make_stores
 from vivace.models.base import Decoder
@@ -28,10 +29,11 @@ from vivace.pipelines.checks import Limits, answer_length, check_generate
 from vivace.pipelines.drafts import drop_draft, granted_draft, make_drafter, next_draft
 from vivace.pipelines.logprobs import token_logprob
 from vivace.pipelines.memory import longest_job, page_counts
+from vivace.pipelines.replay import DecoderReplay, try_replay
 from vivace.pipelines.requests import GenerateRequest, TokenLogprob
 from vivace.pipelines.rows import KEY_BYTES, build_rows, keys_of, known_of, span_ids
 from vivace.pipelines.sampler import Sampler
-from vivace.pipelines.verify import Run, verify
+from vivace.pipelines.verify import Run, Scored, verify
 from vivace.techniques.index import SPECULATION, with_usual
 from vivace.techniques.sampling.base import Parts
 from vivace.techniques.speculation.base import Drafter, DraftTree
@@ -45,9 +47,11 @@ class GeneratePipeline(StepPipeline):
     name     name of the lane
     end_ids  ids that end an answer, as the model's files say
     digest   of the weights: part of what prefixes are shared under
-    config   resolved; kv_bytes, page_size, max_length, step_budget, max_jobs, prefix_cache and speculation are read
+    config   resolved; kv_bytes, page_size, max_length, step_budget, max_jobs, prefix_cache, replay, activations and
+             speculation are read
 
-    Raises ConfigError when the memory holds no job, UnknownName for a drafter that does not exist.
+    `replay` is the model's recorded step, None where it is off, or where operations are not native. Raises ConfigError
+    when the memory holds no job, UnknownName for a drafter that does not exist.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class GeneratePipeline(StepPipeline):
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
         self._speculation = with_usual(SPECULATION, config.speculation)
         self._identity = f"{digest}|no adapter|{config.kv_format}|{config.activations}"
+        self.replay = self._record(config) if config.replay else None
 
     @property
     def lane(self) -> Lane:
@@ -122,33 +127,29 @@ class GeneratePipeline(StepPipeline):
         drafts = [granted_draft(span) for span in spans]
         variants = [span.job.payload.variant for span in spans]
         rows = build_rows(spans, self._groups, variants, self.device, drafts)
-        angles = self.model.ropes.angles(rows.position, rows.variant, self.ops)
-        ctx = Context(self.ops, rows, self._stores, angles)
-        hidden = self.model.forward(span_ids(spans, self.device, drafts), ctx)  # (rows, hidden)
-        prompt_logprobs = self._score_prompts(spans, hidden, ctx)
+        drawing = _drawing(spans, drafts, rows)
+        hidden, scores = self._forward(span_ids(spans, self.device, drafts), rows, list(chain(*drawing.values())))
+        prompt_logprobs = self._score_prompts(spans, hidden, rows)
         outcomes = [
             Outcome(span.job.goal, output=SpanOutput(prompt_logprobs=tuple(scored)))
             for span, scored in zip(spans, prompt_logprobs, strict=True)
         ]
-        for index, run in self._verify(spans, drafts, hidden, ctx):
+        moves: list[tuple[int, int]] = []
+        for index, (_, *guesses) in drawing.items():
+            run = verify(spans[index].job, drafts[index], list(islice(scores, 1 + len(guesses))))
             outcomes[index] = _outcome(spans[index], drafts[index], run, outcomes[index].output)
+            moves += [(guesses[source], guesses[target]) for source, target in run.moves()]
+        self._compact(moves, rows)
         return outcomes
 
-    def _verify(
-        self, spans: Sequence[Span], drafts: Sequence[DraftTree], hidden: Tensor, ctx: Context
-    ) -> list[tuple[int, Run]]:
-        """The new tokens of each span that reaches the end of what is known, by the place of the span."""
-        drawing = [index for index, span in enumerate(spans) if _is_draw(span)]
-        stops = [ctx.rows.starts[index + 1] for index in drawing]
-        rows = [range(stop - len(drafts[index]) - 1, stop) for index, stop in zip(drawing, stops, strict=True)]
-        scores = self._logits(hidden, list(chain.from_iterable(rows)), ctx)
-        runs: list[tuple[int, Run]] = []
-        moves: list[tuple[int, int]] = []
-        for index, (_, *guesses) in zip(drawing, rows, strict=True):
-            runs.append((index, verify(spans[index].job, drafts[index], list(islice(scores, 1 + len(guesses))))))
-            moves += [(guesses[source], guesses[target]) for source, target in runs[-1][1].moves()]
-        self._compact(moves, ctx.rows)
-        return runs
+    def _forward(self, ids: Tensor, rows: Rows, chosen: Sequence[int]) -> tuple[Tensor, Iterator[Scored]]:
+        """Hidden states of all rows, (rows, hidden), and scores after those chosen: by the tape where they fit it."""
+        if self.replay is not None and self.replay.can_run(rows, len(chosen)):
+            hidden, scores, best = self.replay.run(ids, rows, chosen)
+            return hidden, zip(scores, best.tolist(), strict=True)
+        angles = self.model.ropes.angles(rows.position, rows.variant, self.ops)
+        hidden = self.model.forward(ids, Context(self.ops, rows, self._stores, angles))
+        return hidden, self._scores(hidden, chosen, rows)
 
     def _copy(self, copies: Sequence[PageCopy]) -> None:
         for group in {copy.group for copy in copies}:
@@ -158,6 +159,15 @@ class GeneratePipeline(StepPipeline):
             for layer, store in zip(self.model.layout, self._stores, strict=True):
                 if layer.group == group:
                     self.ops.kv_copy(store, sources, targets)
+
+    def _record(self, config: EngineConfig) -> DecoderReplay | None:
+        """The model's step as a tape, for steps of any size that the configuration allows."""
+        most_scores = max(1, SLICE_SCORES // self.model.vocab_size)
+        capacity = {ROWS: config.step_budget, CHOSEN: min(config.step_budget, most_scores), SEQUENCES: config.max_jobs}
+        pages = {group.name: -(-self.limits.max_length // group.page_size) for group in self._groups}
+        return try_replay(
+            self.model, self.ops, self._stores, self._groups, key=self._identity, capacity=capacity, pages=pages
+        )
 
     def _compact(self, moves: Sequence[tuple[int, int]], rows: Rows) -> None:
         """Put keys and values of right guesses where a plain run would have them. moves: (from row, to row).
@@ -171,23 +181,24 @@ class GeneratePipeline(StepPipeline):
             slot = rows.groups[layer.group].slot
             self.ops.kv_move(store, slot[sources], slot[targets])
 
-    def _logits(self, hidden: Tensor, rows: Sequence[int], ctx: Context) -> Iterator[Tensor]:
-        """Scores (vocab,) float32 after each of the rows, a bounded number of rows at once."""
-        size = max(1, SLICE_SCORES // self.model.vocab_size)
-        for first in range(0, len(rows), size):
-            chosen = torch.tensor(rows[first : first + size], dtype=torch.int64, device=self.device)
-            yield from self.model.logits(hidden[chosen], ctx)
+    def _scores(self, hidden: Tensor, chosen: Sequence[int], rows: Rows) -> Iterator[Scored]:
+        """Scores after the chosen rows, a bounded number of rows at once."""
+        size, ctx = max(1, SLICE_SCORES // self.model.vocab_size), Context(self.ops, rows)
+        for first in range(0, len(chosen), size):
+            some = torch.tensor(chosen[first : first + size], dtype=torch.int64, device=self.device)
+            scores = self.model.logits(self.ops.take_rows(hidden, some), ctx)
+            yield from zip(scores, self.ops.argmax(scores).tolist(), strict=True)
 
-    def _score_prompts(self, spans: Sequence[Span], hidden: Tensor, ctx: Context) -> list[list[TokenLogprob]]:
+    def _score_prompts(self, spans: Sequence[Span], hidden: Tensor, rows: Rows) -> list[list[TokenLogprob]]:
         """Per span, the log-probabilities of the prompt tokens that its rows predict, where they are asked for."""
         found: list[list[TokenLogprob]] = []
         for index, span in enumerate(spans):
             answer = span.job.payload
             tokens = answer.unscored(span.start, span.start + span.count)
-            first = ctx.rows.starts[index] - span.start - 1  # token t is predicted by the row of unit t - 1
-            scores = self._logits(hidden, [first + token for token in tokens], ctx)
+            first = rows.starts[index] - span.start - 1  # token t is predicted by the row of unit t - 1
+            scores = self._scores(hidden, [first + token for token in tokens], rows)
             ids, top = answer.request.ids, answer.request.prompt_logprobs
-            found.append([token_logprob(row, ids[token], top) for token, row in zip(tokens, scores, strict=True)])
+            found.append([token_logprob(row, ids[token], top) for token, (row, _) in zip(tokens, scores, strict=True)])
         return found
 
     def _sampler(self, request: GenerateRequest) -> Sampler:
@@ -208,6 +219,12 @@ class GeneratePipeline(StepPipeline):
         alone = "" if request.prompt_logprobs is None else f"job {job_id}"
         parts = (self._identity, f"rope {variant}", alone, request.tenant)
         return hashlib.sha256("|".join(parts).encode()).digest()
+
+
+def _drawing(spans: Sequence[Span], drafts: Sequence[DraftTree], rows: Rows) -> dict[int, range]:
+    """Rows after which tokens are drawn, by the place of their span: the last known token's, then those of guesses."""
+    stops = {index: rows.starts[index + 1] for index, span in enumerate(spans) if _is_draw(span)}
+    return {index: range(stop - len(drafts[index]) - 1, stop) for index, stop in stops.items()}
 
 
 def _is_draw(span: Span) -> bool:

@@ -46,12 +46,12 @@ class Sampler:
             scores = apply(scores, past)
         return scores
 
-    def draw(self, logits: Tensor, history: Callable[[], History], position: int) -> int:
-        """One id for `position`. logits (vocab,) float32.
+    def draw(self, logits: Tensor, history: Callable[[], History], position: int, best: int | None = None) -> int:
+        """One id for `position`. logits (vocab,) float32; `best`, where it is known, is the id of the largest.
 
         Raises StepFailed when the model gave no usable number, or when the filters exclude every id.
         """
-        most_likely = greedy(logits)
+        most_likely = greedy(logits) if best is None else best
         if not math.isfinite(logits[most_likely]):
             raise StepFailed(f"the model's scores at position {position} hold {float(logits[most_likely])}")
         if not self.filters and self.is_greedy:

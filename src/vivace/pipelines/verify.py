@@ -32,7 +32,7 @@ from vivace.errors import StepFailed
 from vivace.pipelines.answer import Answer
 from vivace.pipelines.logprobs import token_logprob
 from vivace.pipelines.requests import TokenLogprob
-from vivace.pipelines.rows import ids_of
+from vivace.pipelines.rows import ids_of, known_of
 from vivace.techniques.sampling.base import History
 from vivace.techniques.speculation.base import ROOT, DraftTree
 
@@ -59,46 +59,48 @@ class Run:
         return [(place, depth) for depth, place in enumerate(self.path) if place != depth]
 
 
-def verify(job: Job, tree: DraftTree, scores: Sequence[Tensor]) -> Run:
+Scored = tuple[Tensor, int]  # scores after a row, (vocab,) float32, and the id of the largest
+
+
+def verify(job: Job, tree: DraftTree, scores: Sequence[Scored]) -> Run:
     """Walk down the tree from the last known token.
 
-    scores  (vocab,) float32 after the last known token, then after each guess of the tree
+    scores  after the last known token, then after each guess of the tree
 
     Raises StepFailed if nothing can be drawn after the last known token.
     """
     answer: Answer = job.payload
-    prompt, top = len(answer.request.ids), answer.request.logprobs
-    text = np.concatenate([ids_of(job), np.zeros(len(tree) + 1, np.int64)])  # room for the longest run
-    known = count = len(text) - len(tree) - 1
+    known, prompt, top = known_of(job), len(answer.request.ids), answer.request.logprobs
+    ids: list[int] = []
     path: list[int] = []
     logprobs: list[TokenLogprob] = []
     stop_id: int | None = None
     finished = "length" if answer.max_tokens == 0 else None
 
     def history() -> History:
-        return History(torch.from_numpy(text[:count]), prompt)
+        return History(torch.from_numpy(np.concatenate([ids_of(job), np.array(ids, np.int64)])), prompt)
 
     while finished is None:
         place = path[-1] if path else ROOT
+        row, best = scores[place + 1]
         try:
-            token = answer.sampler.draw(scores[place + 1], history, count)
+            token = answer.sampler.draw(row, history, known + len(ids), best)
         except StepFailed:
             if not path:
                 raise
-            path.pop()  # the next step begins with this guess as a known token, and fails as the plain run does
+            path.pop()  # its token is drawn all the same: the next step begins there, and fails as the plain run does
             break
         if token in answer.end_ids:
             finished, stop_id = "stop", token
             break
-        text[count] = token
-        count += 1
+        ids.append(token)
         if top is not None:
-            logprobs.append(token_logprob(scores[place + 1], token, top))
+            logprobs.append(token_logprob(row, token, top))
         guess = tree.child(place, token)
-        if count - prompt == answer.max_tokens:
+        if known + len(ids) - prompt == answer.max_tokens:
             finished = "length"
         elif guess is None:
             break
         else:
             path.append(guess)
-    return Run(tuple(text[known:count].tolist()), tuple(logprobs), tuple(path), finished, stop_id)
+    return Run(tuple(ids), tuple(logprobs), tuple(path), finished, stop_id)

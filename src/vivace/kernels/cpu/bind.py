@@ -52,9 +52,14 @@ class NativeOps:
 
     def __init__(self, isa: str | None, threads: int) -> None:
         module: Any = importlib.import_module(_MODULE)
+        self._module = module
         self._kernels: Any = module.Kernels(_best_isa(isa), threads)
         self.isa: str = self._kernels.isa
         self.threads: int = self._kernels.threads
+
+    def make_tape(self) -> Any:
+        """An empty tape: it has the functions of these kernels as methods that add a call, and `run`."""
+        return self._module.Tape(self._kernels)
 
     def embedding(self, ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:
         """y[r] = scale * W[ids[r]]. ids (rows,) int64 -> (rows, inputs)."""

@@ -77,7 +77,4 @@ void add_kv(Classes& classes);
 // Also the classes of quantized weights.
 void add_quant(nb::module_& module, Classes& classes);
 
-// Adds the classes of quantized weights and the method `quant_linear`.
-void add_quant(nanobind::module_& module, nanobind::class_<Kernels>& kernels);
-
 }  // namespace vivace

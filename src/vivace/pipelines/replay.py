@@ -1,0 +1,147 @@
+"""A decoder's step, recorded once and replayed for any rows: ids in, hidden states, scores and best ids out.
+
+The steps that a tape cannot take (more rows than it was made for) and the operations that cannot be recorded are left
+to the caller, who calls the model as if there were no tape: the results are the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from vivace.engine.batch import PageGroup
+from vivace.errors import NotRecordable
+from vivace.kernels.cpu.bind import NativeOps
+from vivace.kernels.ops import GroupRows, KVStore, Ops, Rows
+from vivace.kernels.select import BoundOps
+from vivace.kernels.tape import BOUNDS, CHOSEN, ROWS, SEQUENCES, Recorder, Replay, named_parts
+from vivace.layers.context import Context
+from vivace.models.base import Decoder
+from vivace.runtime.graphs import Program
+
+
+class DecoderReplay:
+    """The recorded step of one model over its stores.
+
+    key       model and formats
+    capacity  most of each count: rows, chosen rows, sequences
+    pages     most pages of a block table, by page group
+
+    Raises NotRecordable when a step of the model holds what no tape can do.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        native: NativeOps,
+        stores: Sequence[KVStore],
+        groups: Sequence[PageGroup],
+        *,
+        key: str,
+        capacity: Mapping[str, int],
+        pages: Mapping[str, int],
+    ) -> None:
+        self._ropes = model.ropes
+        self._parts = dict([*named_parts("", model), *named_parts("stores", stores)])
+        constants = self._constants()
+        with Recorder(native, key, capacity, constants) as recorder:
+            _record(model, recorder, stores, groups, pages)
+        self.program: Program = recorder.program()
+        self.tape = Replay(self.program, constants, native)
+        self._variants = self._ropes.count
+        self.steps = 0  # run so far
+
+    def can_run(self, rows: Rows, chosen: int) -> bool:
+        """Whether a step of these rows, `chosen` of which go on to the head, fits the tape."""
+        most = self.program.capacity
+        return rows.starts[-1] <= most[ROWS] and len(rows.context) <= most[SEQUENCES] and chosen <= most[CHOSEN]
+
+    def run(self, ids: Tensor, rows: Rows, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute a step. -> hidden (rows, hidden), scores (chosen, vocab), best id of each (chosen,) int64.
+
+        They hold until the next run. ids (rows,) int64.
+        """
+        if self._ropes.count != self._variants:  # a job of a length that asks for frequencies of its own
+            self.tape.bind(self._constants())
+            self._variants = self._ropes.count
+        self._fill(ids, rows, chosen)
+        count = len(ids)
+        self.tape.run(count, len(chosen), len(rows.context), is_chain=rows.is_chain)
+        self.steps += 1
+        results = self.tape.results
+        return results["hidden"][:count], results["scores"][: len(chosen)], results["best"][: len(chosen)]
+
+    def _constants(self) -> dict[str, Any]:
+        return {**self._parts, **dict(named_parts("ropes", self._ropes.tables))}
+
+    def _fill(self, ids: Tensor, rows: Rows, chosen: Sequence[int]) -> None:
+        values: dict[str, Tensor] = {
+            "ids": ids,
+            "position": rows.position,
+            "variant": rows.variant,
+            "parent": rows.parent,
+            "starts": torch.tensor(rows.starts),
+            "context": torch.tensor(rows.context, dtype=torch.int64),
+            "chosen": torch.tensor(chosen, dtype=torch.int64),
+        }
+        for name, group in rows.groups.items():
+            values[f"{name}.slot"] = group.slot
+            self.tape.inputs[f"{name}.table"][: group.table.shape[0], : group.table.shape[1]] = group.table
+        for name, value in values.items():
+            self.tape.inputs[name][: len(value)] = value
+
+
+def try_replay(
+    model: Decoder,
+    ops: Ops,
+    stores: Sequence[KVStore],
+    groups: Sequence[PageGroup],
+    *,
+    key: str,
+    capacity: Mapping[str, int],
+    pages: Mapping[str, int],
+) -> DecoderReplay | None:
+    """The recorded step of a model, None where its operations are not native or cannot be recorded."""
+    if not isinstance(ops, BoundOps) or ops.native is None:
+        return None
+    try:
+        return DecoderReplay(model, ops.native, stores, groups, key=key, capacity=capacity, pages=pages)
+    except NotRecordable:
+        return None
+
+
+def _record(
+    model: Decoder,
+    recorder: Recorder,
+    stores: Sequence[KVStore],
+    groups: Sequence[PageGroup],
+    pages: Mapping[str, int],
+) -> None:
+    ops = cast(Ops, recorder)
+    long, short = torch.int64, torch.int32
+    for name, count in (("starts", BOUNDS), ("context", SEQUENCES)):
+        recorder.input(name, count, dtype=long)
+    tables = {
+        group.name: GroupRows(
+            recorder.input(f"{group.name}.slot", ROWS, dtype=long),
+            recorder.input(f"{group.name}.table", SEQUENCES, pages[group.name], dtype=short),
+            group.page_size,
+        )
+        for group in groups
+    }
+    position, variant, parent = (
+        recorder.input("position", ROWS, 1, dtype=long),
+        recorder.input("variant", ROWS, dtype=short),
+        recorder.input("parent", ROWS, dtype=short),
+    )
+    # What tells the sequences apart are `starts` and `context`, read when the tape runs.
+    rows = Rows(position, parent, parent, (0,), (), variant, tables, is_chain=False)
+    ids, chosen = recorder.input("ids", ROWS, dtype=long), recorder.input("chosen", CHOSEN, dtype=long)
+    ctx = Context(ops, rows, stores, model.ropes.angles(position, variant, ops))
+    hidden = model.forward(ids, ctx)
+    scores = model.logits(recorder.take_rows(hidden, chosen), ctx)
+    for output, value in (("hidden", hidden), ("scores", scores), ("best", recorder.argmax(scores))):
+        recorder.output(output, value)
