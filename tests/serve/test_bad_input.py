@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import threading
+import time
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -227,6 +231,64 @@ def test_a_long_body_is_tokenized_beside_the_others(server: Server) -> None:
     reply = server.post("/tokenize", {"model": CHAT, "prompt": text})
     assert reply.json()["count"] > 5000
     assert _check(server.post("/v1/completions", {**TEXT_BODY, "prompt": text}))["code"] == "context_length_exceeded"
+
+
+MIB = 1 << 20
+HOSTILE = {
+    "empty lists": ("/v1/completions", b'{"model": "tiny-llama", "prompt": [' + b"[]," * (2 * MIB) + b"[]]}"),
+    "emoji": ("/v1/completions", b'{"model": "tiny-llama", "prompt": [' + b'"\\ud83d\\ude00",' * (MIB // 3) + b'"x"]}'),
+    "keys": ("/v1/completions", b"{" + b",".join(b'"k%d": 1' % key for key in range(MIB // 2)) + b"}"),
+    "messages": ("/v1/chat/completions", b'{"model": "tiny-llama", "messages": [' + b"{}," * (2 * MIB) + b"{}]}"),
+    "inputs": ("/v1/embeddings", b'{"model": "tiny-bert", "input": [' + b'"a",' * (3 * MIB // 2) + b"5]}"),
+    "ids": ("/detokenize", b'{"model": "tiny-llama", "tokens": [' + b'"a",' * (3 * MIB // 2) + b"5]}"),
+    "text": ("/v1/completions", b'{"model": "tiny-llama", "prompt": "' + b"hello world " * (MIB // 8) + b'"}'),
+    "known ids": ("/detokenize", b'{"model": "tiny-llama", "tokens": [' + b"70," * MIB + b"70]}"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_others_are_served_while_a_costly_body_is_read(server: Server, name: str) -> None:
+    path, body = HOSTILE[name]
+    replies: list[httpx.Response] = []
+
+    def send() -> None:
+        headers = {"Content-Type": "application/json"}
+        replies.append(httpx.post(f"{server.url}{path}", content=body, headers=headers, timeout=60))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    waits = []
+    while sender.is_alive():
+        started = time.monotonic()
+        assert server.http.get("/health/live").status_code == 200
+        waits.append(time.monotonic() - started)
+    sender.join()
+    assert replies[0].status_code == (200 if name == "known ids" else 400)
+    started = time.monotonic()
+    json.loads(body)
+    reading = time.monotonic() - started
+    # Plain reading holds the interpreter's lock; nobody waits much longer than that, or for nearly all of the work.
+    assert max(waits) < max(10 * reading, 0.8 * sum(waits))
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "count"), [("/v1/embeddings", "input", 2049), ("/v1/completions", "prompt", 2049)]
+)
+def test_too_many_inputs_are_refused_by_their_number(server: Server, path: str, field: str, count: int) -> None:
+    message = _check(server.post(path, {**ROUTES[path], field: ["x"] * count}))["message"]
+    assert f"'{field}' is a list of {count}" in message and "at most 2048 items" in message
+
+
+def test_what_is_missing_is_to_be_added(server: Server) -> None:
+    message = _check(server.post("/v1/chat/completions", {**CHAT_BODY, "messages": [{"role": "user"}]}))["message"]
+    assert "hint: add 'content'" in message
+
+
+def test_a_compressed_body_is_415(server: Server) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    body = gzip.compress(json.dumps(TEXT_BODY).encode())
+    reply = server.http.post("/v1/completions", content=body, headers=headers)
+    assert "content encoding is 'gzip'" in _check(reply, 415)["message"]
 
 
 def test_only_json_is_taken(server: Server) -> None:

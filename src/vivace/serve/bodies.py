@@ -60,7 +60,8 @@ def _explain(kind: type[BaseModel], data: Mapping[str, Any], error: ValidationEr
     if detail["type"] == "value_error":  # raised by a validator of ours as "field: reason"
         name, _, reason = str(detail["ctx"]["error"]).partition(": ")
         field = ".".join(map(str, [*path, name]))
-        return InvalidRequest(f"the field '{field}' is {reason}", field=field, hint=f"change or leave out '{name}'")
+        hint = f"add '{name}'" if reason.startswith("required") else f"change or leave out '{name}'"
+        return InvalidRequest(f"the field '{field}' is {reason}", field=field, hint=hint)
     expected = " or ".join(dict.fromkeys(_expectation(item) for item in alike))
     return InvalidRequest(
         f"the field '{field}' is {_shown(data, path)}, expected {expected}", field=field, hint=_hint(detail, field)
@@ -70,12 +71,15 @@ def _explain(kind: type[BaseModel], data: Mapping[str, Any], error: ValidationEr
 def _pick(data: Mapping[str, Any], error: ValidationError) -> tuple[Any, list[int | str], list[Any]]:
     """The error to report, its path in `data`, and all errors about the same value (members of one union).
 
-    Members of a union complain one after the other: the one that got deepest is the one that was meant."""
+    Members of a union complain one after the other: meant is one that only a range stops, else the one that got
+    deepest."""
     found = []
     for item in error.errors(include_url=False):
         path = _real_path(data, item["loc"], is_absent=item["type"] in ("missing", "extra_forbidden"))
         found.append((item, path))
-    detail, path = max(found, key=lambda pair: (len(pair[1]), pair[0]["type"] == "extra_forbidden"))
+    detail, path = max(
+        found, key=lambda pair: (pair[0]["type"] in _RANGES, len(pair[1]), pair[0]["type"] == "extra_forbidden")
+    )
     return detail, path, [item for item, other in found if other == path]
 
 

@@ -16,13 +16,15 @@ from starlette.requests import ClientDisconnect
 
 from vivace.errors import BodyTooLarge, Cancelled, InvalidRequest
 
+MAX_KEYS = 4096  # of one object; no field of a body may have so many
+
 # A string without its end matches up to the end of the text, so that the scan stays linear.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 
 
-async def read_json(request: Request, *, max_bytes: int, max_depth: int) -> dict[str, Any]:
-    """The body of `request` as a JSON object. Raises InvalidRequest, BodyTooLarge, or HTTPException 415."""
+async def read_json_bytes(request: Request, max_bytes: int) -> bytes:
+    """The body of `request`, which is declared to be JSON. Raises BodyTooLarge, Cancelled, or HTTPException 415."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # A page of another origin can post text/plain or a form to a loopback server unasked, JSON only after a preflight.
     if media_type != "application/json":
@@ -31,7 +33,10 @@ async def read_json(request: Request, *, max_bytes: int, max_depth: int) -> dict
             f"content type is '{media_type or 'missing'}', expected application/json"
             " (hint: send the header 'Content-Type: application/json')",
         )
-    return parse_json(await read_body(request, max_bytes), max_depth)
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise HTTPException(415, f"content encoding is '{encoding[:40]}', expected none (hint: send plain JSON)")
+    return await read_body(request, max_bytes)
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -113,6 +118,8 @@ def _check_surrogates(value: Any, where: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise InvalidRequest(f"an object has {len(pairs)} keys, at most {MAX_KEYS} are read", hint="send fewer")
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()

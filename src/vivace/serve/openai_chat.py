@@ -28,15 +28,20 @@ async def create_chat_completion(request: Request, routes: Routes) -> Response:
     """Answer one chat request."""
     body = await routes.read(request, ChatRequest)
     model = routes.hub.model(body.model)
-    ids = await routes.prepare(request, lambda: chat_ids(model, body.messages, body))
-    limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    options = to_options(body, max_tokens=limit, logprobs=(body.top_logprobs or 0) if body.logprobs else None)
-    sessions = model.sessions(ids, options, count=body.n or 1)
+    ids, sessions = await routes.prepare(request, lambda: _sessions(model, body))
     answer = _Answer(body, routes.describe(model))
     deltas = observed(model, sessions, routes.metrics)
     if body.stream:
         return await stream_response(request, answer.chunks(deltas, len(ids)))
     return JSONResponse(await while_connected(request, answer.whole(deltas, sessions, len(ids))))
+
+
+def _sessions(model: Model, body: ChatRequest) -> tuple[list[int], list[Session]]:
+    """The conversation as ids, and a session for each choice."""
+    ids = chat_ids(model, body.messages, body)
+    limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    options = to_options(body, max_tokens=limit, logprobs=(body.top_logprobs or 0) if body.logprobs else None)
+    return ids, model.sessions(ids, options, count=body.n or 1)
 
 
 def chat_ids(model: Model, messages: Sequence[ChatMessage], body: ChatRequest | None = None) -> list[int]:

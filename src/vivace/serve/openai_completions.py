@@ -34,17 +34,7 @@ async def create_completion(request: Request, routes: Routes) -> Response:
     """Answer one completion request."""
     body = await routes.read(request, CompletionRequest)
     model = routes.hub.model(body.model)
-    prompts = await routes.prepare(request, lambda: _prompts(model, body))
-    count = body.n or 1
-    if len(prompts) * count > MAX_JOBS:
-        raise InvalidRequest(
-            f"{len(prompts)} prompts with n = {count} are more than {MAX_JOBS} answers",
-            field="n",
-            hint="send several requests",
-        )
-    sessions: list[Session] = []
-    for ids in prompts:
-        sessions += model.sessions(ids, _options(model, body, ids), count=count)
+    prompts, sessions = await routes.prepare(request, lambda: _sessions(model, body))
     answer = _Answer(body, model, routes.describe(model), prompts)
     deltas = observed(model, sessions, routes.metrics)
     if body.stream:
@@ -126,6 +116,22 @@ class _Choice:
 
     has_begun: bool = False
     length: int = 0
+
+
+def _sessions(model: Model, body: CompletionRequest) -> tuple[list[list[int]], list[Session]]:
+    """The prompts as ids, and a session for each choice of each."""
+    prompts = _prompts(model, body)
+    count = body.n or 1
+    if len(prompts) * count > MAX_JOBS:
+        raise InvalidRequest(
+            f"{len(prompts)} prompts with n = {count} are more than {MAX_JOBS} answers",
+            field="n",
+            hint="send several requests",
+        )
+    sessions: list[Session] = []
+    for ids in prompts:
+        sessions += model.sessions(ids, _options(model, body, ids), count=count)
+    return prompts, sessions
 
 
 def _prompts(model: Model, body: CompletionRequest) -> list[list[int]]:

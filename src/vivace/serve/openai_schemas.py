@@ -25,6 +25,14 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Bias = Annotated[float, Field(ge=-100.0, le=100.0)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 StopText = Annotated[str, Field(min_length=1, max_length=1024)]
+# Lists of unbounded length end at their first wrong item: millions of complaints would take longer than any answer.
+TokenIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+Inputs = (
+    str
+    | TokenIds
+    | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
+    | Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
+)
 
 # Fields of the official schema that are accepted and change nothing, with the reason. The docs are generated from this.
 IGNORED = {
@@ -154,10 +162,10 @@ class ChatMessage(Wire):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | Annotated[list[ContentPart], Field(min_length=1, max_length=1024)] | None = None
+    content: str | Annotated[list[ContentPart], Field(min_length=1, max_length=1024, fail_fast=True)] | None = None
     name: Name | None = None
     refusal: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=128, fail_fast=True)] | None = None
     tool_call_id: Name | None = None
 
     @model_validator(mode="after")
@@ -174,7 +182,7 @@ class ChatMessage(Wire):
 class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096, fail_fast=True)]
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     max_completion_tokens: Count | None = None
@@ -217,12 +225,7 @@ class ChatRequest(Sampling):
 class CompletionRequest(Sampling):
     """POST /v1/completions."""
 
-    prompt: (
-        str
-        | Annotated[list[TokenId], Field(min_length=1)]
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]
-        | Annotated[list[Annotated[list[TokenId], Field(min_length=1)]], Field(min_length=1, max_length=MAX_INPUTS)]
-    )
+    prompt: Inputs
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
@@ -241,12 +244,7 @@ class EmbeddingRequest(Wire):
     """POST /v1/embeddings."""
 
     model: Name
-    input: (
-        str
-        | Annotated[list[TokenId], Field(min_length=1)]
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]
-        | Annotated[list[Annotated[list[TokenId], Field(min_length=1)]], Field(min_length=1, max_length=MAX_INPUTS)]
-    )
+    input: Inputs
     dimensions: Annotated[int, Field(ge=1, le=2**20)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     user: Annotated[str, Field(max_length=4096)] | None = None
@@ -261,7 +259,7 @@ class TokenizeRequest(Wire):
 
     model: Name
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)] | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096, fail_fast=True)] | None = None
     add_special_tokens: bool = True
     parse_special: bool = False
 
@@ -276,4 +274,4 @@ class DetokenizeRequest(Wire):
     """POST /detokenize."""
 
     model: Name
-    tokens: list[TokenId]
+    tokens: Annotated[list[TokenId], Field(fail_fast=True)]

@@ -15,7 +15,7 @@ from vivace import __version__
 from vivace.api.model import Model
 from vivace.serve.bodies import parse_body
 from vivace.serve.hub import Hub
-from vivace.serve.limits import read_json
+from vivace.serve.limits import parse_json, read_json_bytes
 from vivace.serve.metrics import Metrics
 from vivace.serve.openai_schemas import IGNORED
 
@@ -24,7 +24,7 @@ log = logging.getLogger("vivace.serve")
 Body = TypeVar("Body", bound=BaseModel)
 T = TypeVar("T")
 
-LONG_BODY_BYTES = 32 << 10  # some milliseconds of tokenizing
+LONG_BODY_BYTES = 32 << 10  # some milliseconds of parsing and tokenizing
 
 
 class Routes:
@@ -37,21 +37,22 @@ class Routes:
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
         """The typed body of a request. Raises InvalidRequest, BodyTooLarge or HTTPException 415."""
-        config = self.hub.config
-        data = await read_json(request, max_bytes=config.max_body_bytes, max_depth=config.max_json_depth)
+        raw = await read_json_bytes(request, self.hub.config.max_body_bytes)
+        request.state.is_long = len(raw) > LONG_BODY_BYTES
+        return await self.prepare(request, lambda: self._parse(raw, kind, request.state.request_id))
+
+    async def prepare(self, request: Request, work: Callable[[], T]) -> T:
+        """The result of `work`, which reads or tokenizes the body of `request`: in a thread if that may take long, so
+        that other clients do not wait for it."""
+        return await asyncio.to_thread(work) if request.state.is_long else work()
+
+    def _parse(self, raw: bytes, kind: type[Body], request_id: str) -> Body:
+        data = parse_json(raw, self.hub.config.max_json_depth)
         body = parse_body(kind, data)
         ignored = IGNORED.keys() & data.keys()
         if ignored:
-            log.debug("%s: without effect: %s", request.state.request_id, ", ".join(sorted(ignored)))
+            log.debug("%s: without effect: %s", request_id, ", ".join(sorted(ignored)))
         return body
-
-    async def prepare(self, request: Request, work: Callable[[], T]) -> T:
-        """The result of `work`, which tokenizes the body of `request`: in a thread if that may take long, so that other
-        clients do not wait for it."""
-        size = request.headers.get("content-length", "")
-        if size.isdecimal() and len(size) <= len(str(LONG_BODY_BYTES)) and int(size) < LONG_BODY_BYTES:
-            return work()
-        return await asyncio.to_thread(work)
 
     def describe(self, model: Model) -> dict[str, Any]:
         """Which model answered, and a fingerprint that changes when answers may change."""

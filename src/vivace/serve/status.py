@@ -60,11 +60,16 @@ async def detokenize(request: Request, routes: Routes) -> Response:
     """The text of ids."""
     body = await routes.read(request, DetokenizeRequest)
     model = routes.hub.model(body.model)
-    check_ids(model.info, "tokens", body.tokens)
-    return JSONResponse({"prompt": model.detokenize(body.tokens)})
+    text = await routes.prepare(request, lambda: _text(model, body))
+    return JSONResponse({"prompt": text})
 
 
 def _ids(model: Model, body: TokenizeRequest) -> list[int]:
     if body.messages is not None:
         return chat_ids(model, body.messages)
     return model.tokenize(body.prompt or "", add_special=body.add_special_tokens, parse_special=body.parse_special)
+
+
+def _text(model: Model, body: DetokenizeRequest) -> str:
+    check_ids(model.info, "tokens", body.tokens)
+    return model.detokenize(body.tokens)
