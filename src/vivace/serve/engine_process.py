@@ -16,8 +16,9 @@ import traceback
 import msgspec
 import zmq
 
+from vivace import __version__
 from vivace.api.engine import Engine
-from vivace.errors import EngineDied, VivaceError
+from vivace.errors import ConfigError, EngineDied, VivaceError
 from vivace.pipelines.requests import Reply
 from vivace.serve import protocol
 from vivace.serve.process import freeze_loaded, log_to_stderr
@@ -78,6 +79,9 @@ class Outbox:
 
 
 def _load(setup: protocol.Setup, outbox: Outbox) -> Engine:
+    if setup.version != __version__:
+        message = f"the server runs version {setup.version}, the installed package is {__version__}"
+        raise ConfigError(message, hint="start the server again")
     engine = Engine(setup.config, after_step=outbox.flush)
     for name, source in setup.models.items():
         engine.add_model(source, name=name)

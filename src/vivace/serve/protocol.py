@@ -18,6 +18,7 @@ from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply, Toke
 class Setup(msgspec.Struct):
     """First line on the engine's standard input, as JSON: what to run and where to listen."""
 
+    version: str  # of the HTTP process: the package may have been replaced since it started
     models: dict[str, str]  # served name -> short name, hub id or path
     config: EngineConfig
     requests_address: str

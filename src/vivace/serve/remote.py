@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from vivace.api.info import ModelInfo, OnReply
-from vivace.errors import EngineDied, UnknownModel, nearest
+from vivace.errors import ConfigError, EngineDied, UnknownModel, nearest
 from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply
 from vivace.serve import protocol
 
@@ -34,7 +33,7 @@ class RemoteEngine:
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._requests: zmq.asyncio.Socket | None = None
         self._replies: zmq.asyncio.Socket | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._is_attached = False
 
     @property
     def in_flight(self) -> int:
@@ -42,19 +41,22 @@ class RemoteEngine:
         return len(self._waiting)
 
     async def attach(self, requests_address: str, replies_address: str) -> protocol.Ready | protocol.Failed:
-        """Bind the sockets of a new engine process and wait for its first message."""
+        """Bind the sockets of a new engine process and wait for its first message; then let `read` run.
+
+        Raises ConfigError if the addresses are no place for sockets.
+        """
         self._requests = self._bind(zmq.PUSH, requests_address)
         self._replies = self._bind(zmq.PULL, replies_address)
         first = protocol.decode_from_engine(await self._replies.recv())
         assert isinstance(first, protocol.Ready | protocol.Failed), first
         if isinstance(first, protocol.Ready):
             self.models = {info.name: info for info in first.models}
-            self._reader = asyncio.create_task(self._read(self._replies))
+            self._is_attached = True
         return first
 
     def submit(self, model: str, request: GenerateRequest | EmbedRequest, on_reply: OnReply) -> int:
         """Send a request. Raises UnknownModel or EngineDied; everything else comes as a reply."""
-        if self._requests is None or self._reader is None:
+        if not self._is_attached:
             raise engine_died()
         if model not in self.models:
             raise UnknownModel(f"unknown model '{model}'", field="model", hint=nearest(model, self.models))
@@ -71,7 +73,7 @@ class RemoteEngine:
 
     async def stats(self) -> dict[str, Any]:
         """The engine's counters. Raises EngineDied."""
-        if self._reader is None:
+        if not self._is_attached:
             raise engine_died()
         request_id = next(self._ids)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -82,13 +84,9 @@ class RemoteEngine:
         finally:
             self._asked.pop(request_id, None)
 
-    async def detach(self) -> None:
-        """The engine process has ended: tell everybody who waits, and let go of the sockets."""
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reader
-            self._reader = None
+    def detach(self) -> None:
+        """The engine process has ended and `read` with it: tell everybody who waits, and let go of the sockets."""
+        self._is_attached = False
         for socket in (self._requests, self._replies):
             if socket is not None:
                 socket.close(linger=0)
@@ -108,7 +106,12 @@ class RemoteEngine:
     def _bind(self, kind: int, address: str) -> zmq.asyncio.Socket:
         socket = self._context.socket(kind)
         socket.set_hwm(0)  # admission is the engine's decision: nothing may be dropped or block on the way
-        socket.bind(address)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            message = f"there can be no socket in the folder for temporary files: {error}"
+            raise ConfigError(message, hint="set TMPDIR to a folder with a short name") from error
         return socket
 
     def _send(self, message: protocol.ToEngine) -> None:
@@ -116,9 +119,11 @@ class RemoteEngine:
         # Without a high-water mark a send never waits, so its future is done at once.
         self._requests.send(protocol.encode(message))
 
-    async def _read(self, socket: zmq.asyncio.Socket) -> None:
+    async def read(self) -> None:
+        """Hand out what the engine process sends, for as long as it can be understood."""
+        assert self._replies is not None
         while True:
-            message = protocol.decode_from_engine(await socket.recv())
+            message = protocol.decode_from_engine(await self._replies.recv())
             if isinstance(message, protocol.Step):
                 for wire in message.replies:
                     self._hand_out(wire)
