@@ -113,7 +113,7 @@ private:
     }
 
     template <int Rows, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
-    static void tile(const Stretch& s, const uint8_t* activations, int first, float* kept) {
+    __attribute__((noinline)) static void tile(const Stretch& s, const uint8_t* activations, int first, float* kept) {
         constexpr int kHalfSteps = kSteps / Halves;
         Vec16 sum[Rows][Panels];
         for (int r = 0; r < Rows; ++r)
