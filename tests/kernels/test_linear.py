@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from tests.kernels.bounds import assert_dot_close
+from tests.kernels.conftest import ISAS
 from vivace.kernels.layout import pack_panels, unpack_panels
-from vivace.kernels.ops import LinearWeight, f32_weight
-from vivace.kernels.select import BoundOps
+from vivace.kernels.ops import LinearWeight, f32_weight, stored_weight
+from vivace.kernels.quantized import PlainMatrix
+from vivace.kernels.select import BoundOps, resolve
 
 # rows, inputs, outputs: none, one, odd, around a panel (16), a panel group (48), a stretch (256), a row block (64).
 SHAPES = [(0, 5, 7), (1, 1, 1), (3, 17, 15), (2, 33, 16), (5, 64, 17), (9, 255, 47), (8, 256, 48), (11, 257, 49)]
@@ -68,6 +70,31 @@ def test_packing_is_undone_by_unpacking(outputs: int) -> None:
     assert (packed.outputs, packed.inputs, packed.bias) == (outputs, 13, weight.bias)
     assert torch.equal(unpack_panels(packed).data, weight.data)
     assert pack_panels(packed) is packed
+
+
+@pytest.mark.usefixtures("needs_native")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
+def test_half_precision_weights_give_the_bits_of_their_float32_copies(
+    dtype: torch.dtype, rows: int, inputs: int, outputs: int
+) -> None:
+    x, weight = _draw(rows, inputs, outputs, has_bias=True)
+    half, ids = weight.data.to(dtype), torch.tensor([outputs - 1, 0])
+    for isa in ISAS:
+        ops = resolve(choice="native", isa=isa, threads=1)
+        packed = ops.pack_linear(stored_weight([PlainMatrix(half)], weight.bias))
+        copy = ops.pack_linear(f32_weight(half.float(), weight.bias))
+        assert packed.data.dtype == dtype
+        assert torch.equal(ops.linear(x, packed), ops.linear(x, copy))
+        assert torch.equal(ops.embedding(ids, packed), half.float()[ids])
+
+
+@pytest.mark.usefixtures("needs_native")
+def test_matrices_of_several_precisions_become_float32() -> None:
+    matrices = [PlainMatrix(torch.randn(5, 8).to(dtype)) for dtype in (torch.bfloat16, torch.float32)]
+    packed = resolve(choice="native", threads=1).pack_linear(stored_weight(matrices))
+    assert packed.data.dtype == torch.float32
+    assert torch.equal(unpack_panels(packed).data, torch.cat([matrix.data.float() for matrix in matrices]))
 
 
 def _draw(rows: int, inputs: int, outputs: int, has_bias: bool) -> tuple[Tensor, LinearWeight]:

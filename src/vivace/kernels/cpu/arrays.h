@@ -79,13 +79,14 @@ inline int32_t* ints(const Array& array, const char* name, const std::vector<int
     return static_cast<int32_t*>(data_of(array, name, nb::dtype<int32_t>(), "int32", shape));
 }
 
-// The format of a store; raises ValueError for any other type.
-inline Format format_of(const Array& keys) {
-    const auto type = keys.dtype();
+// The format of a store or of weights; raises ValueError for any other type.
+inline Format format_of(const Array& array, const char* name = "keys") {
+    const auto type = array.dtype();
     if (type == nb::dtype<float>()) return Format::kF32;
     if (type.bits == 16 && type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat)) return Format::kBf16;
     if (type.bits == 16 && type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float)) return Format::kF16;
-    throw nb::value_error("keys are not float32, bfloat16 or float16");
+    const std::string message = std::string(name) + " are not float32, bfloat16 or float16";
+    throw nb::value_error(message.c_str());
 }
 
 // A tensor as rows of `inner` vectors of `width`: (rows, ..., width).

@@ -11,7 +11,7 @@ from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public
 
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu.pack import QUANT_FORMAT
-from vivace.kernels.layout import PANEL_FORMAT
+from vivace.kernels.layout import PANEL_FORMATS
 from vivace.kernels.ops import Activation, AttentionSpec, GroupRows, KVStore, LinearWeight, Pairing, QkvSpec, Rows
 from vivace.kernels.ref.kv import slots_of
 
@@ -271,7 +271,5 @@ def _best_isa(highest: str | None) -> str:
 
 
 def _panels(weight: LinearWeight) -> Tensor:
-    assert weight.format == PANEL_FORMAT, (
-        f"native linear reads {PANEL_FORMAT}, not {weight.format}: pack_linear at load"
-    )
+    assert weight.format in PANEL_FORMATS.values(), f"native linear reads no {weight.format}: pack_linear at load"
     return weight.data

@@ -21,6 +21,7 @@ double operations(int64_t rounds, int bytes, int32_t sums) {
 __attribute__((target("avx512f,avx512vnni"))) double dots_avx512_vnni(int64_t rounds) {
     const __m512i ones = _mm512_set1_epi8(1);
     __m512i sum[kChains] = {};
+    for (int i = 0; i < kChains; ++i) asm volatile("" : "+v"(sum[i]));  // chains that look alike would become one
     for (int64_t round = 0; round < rounds; ++round)
 #pragma GCC unroll 12
         for (int i = 0; i < kChains; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], ones, ones);
@@ -33,6 +34,7 @@ __attribute__((target("avx512f,avx512vnni"))) double dots_avx512_vnni(int64_t ro
 __attribute__((target("avx2,avxvnni"))) double dots_avx_vnni(int64_t rounds) {
     const __m256i ones = _mm256_set1_epi8(1);
     __m256i sum[kChains] = {};
+    for (int i = 0; i < kChains; ++i) asm volatile("" : "+x"(sum[i]));
     for (int64_t round = 0; round < rounds; ++round)
 #pragma GCC unroll 12
         for (int i = 0; i < kChains; ++i) sum[i] = _mm256_dpbusd_avx_epi32(sum[i], ones, ones);
@@ -45,6 +47,7 @@ __attribute__((target("avx2,avxvnni"))) double dots_avx_vnni(int64_t rounds) {
 __attribute__((target("avx2"))) double dots_avx2(int64_t rounds) {
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i sum[kChains] = {}, factor = _mm256_set1_epi8(4);
+    for (int i = 0; i < kChains; ++i) asm volatile("" : "+x"(sum[i]));
     for (int64_t round = 0; round < rounds; ++round) {
         asm volatile("" : "+x"(factor));
 #pragma GCC unroll 12
@@ -61,6 +64,7 @@ __attribute__((target("avx2"))) double dots_avx2(int64_t rounds) {
 
 double dots_portable(int64_t rounds) {
     int32_t sum[kChains] = {};
+    for (int i = 0; i < kChains; ++i) asm volatile("" : "+r"(sum[i]));
     volatile int8_t factor = 4;  // read in every round, so that the sums cannot be worked out beforehand
     for (int64_t round = 0; round < rounds; ++round) {
         const int32_t product = factor * factor;

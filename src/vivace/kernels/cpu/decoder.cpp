@@ -7,12 +7,28 @@
 
 namespace vivace {
 
-void Kernels::embedding(const int64_t* ids, const float* weights, float scale, float* y, int64_t rows, int64_t inputs) {
+namespace {
+
+// The elements of one output, at every sixteenth place from p.
+template <class Element, class Widen>
+void gather(const void* data, int64_t first, int64_t count, float* y, Widen widen) {
+    const auto* p = static_cast<const Element*>(data) + first;
+    for (int64_t i = 0; i < count; ++i) y[i] = widen(p[i * kPanel]);
+}
+
+}  // namespace
+
+void Kernels::embedding(const int64_t* ids, const Panels& weights, float scale, float* y, int64_t rows) {
+    const int64_t inputs = weights.inputs;
     share_rows(rows, inputs * 4, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
-            const float* panel = weights + ids[row] / kPanel * inputs * kPanel + ids[row] % kPanel;
+            const int64_t first = ids[row] / kPanel * inputs * kPanel + ids[row] % kPanel;
             float* out = y + row * inputs;
-            for (int64_t i = 0; i < inputs; ++i) out[i] = panel[i * kPanel];
+            switch (weights.format) {
+                case Format::kF32: gather<float>(weights.data, first, inputs, out, [](float x) { return x; }); break;
+                case Format::kBf16: gather<uint16_t>(weights.data, first, inputs, out, from_bf16); break;
+                case Format::kF16: gather<uint16_t>(weights.data, first, inputs, out, from_f16); break;
+            }
             if (scale != 1.0f) {
                 for (int64_t i = 0; i < inputs; ++i) out[i] *= scale;
             }

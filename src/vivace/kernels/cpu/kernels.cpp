@@ -58,8 +58,10 @@ std::vector<std::string> supported_isas() {
 Kernels::Kernels(const std::string& isa, int threads)
     : isa_(find_isa(isa)), table_(*isa_.table), pool_(at_least_one(threads)) {}
 
-void Kernels::linear(const float* x, const float* weights, const float* bias, const float* residual, float* y,
-                     int64_t rows, int64_t inputs, int64_t outputs) {
+void Kernels::linear(const float* x, const Panels& weights, const float* bias, const float* residual, float* y,
+                     int64_t rows) {
+    const int64_t inputs = weights.inputs, outputs = weights.outputs;
+    const auto run = table_.linear_block[static_cast<int>(weights.format)];
     const int64_t columns = kGroupPanels * kPanel;
     const int64_t groups = (outputs + columns - 1) / columns;
     const int64_t row_blocks = (rows + kBlockRows - 1) / kBlockRows;
@@ -69,7 +71,7 @@ void Kernels::linear(const float* x, const float* weights, const float* bias, co
         const int64_t offset = first_row * outputs + first_column;
         LinearBlock block;
         block.x = x + first_row * inputs;
-        block.weights = weights + first_column * inputs;
+        block.weights = static_cast<const char*>(weights.data) + first_column * inputs * bytes_of(weights.format);
         block.bias = bias ? bias + first_column : nullptr;
         block.residual = residual ? residual + offset : nullptr;
         block.y = y + offset;
@@ -78,7 +80,7 @@ void Kernels::linear(const float* x, const float* weights, const float* bias, co
         block.rows = static_cast<int>(std::min<int64_t>(rows - first_row, kBlockRows));
         block.columns = static_cast<int>(std::min(outputs - first_column, columns));
         block.panels = (block.columns + kPanel - 1) / kPanel;
-        table_.linear_block(block);
+        run(block);
     });
 }
 

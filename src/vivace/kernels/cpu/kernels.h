@@ -17,6 +17,13 @@ namespace vivace {
 // Instruction sets that this processor has and this build holds, the best first.
 std::vector<std::string> supported_isas();
 
+// Weights that are no codes: (panels, inputs, 16).
+struct Panels {
+    const void* data;
+    Format format;
+    int64_t inputs, outputs;
+};
+
 // The kernels of one instruction set.
 struct Isa {
     const char* name;
@@ -79,8 +86,7 @@ public:
     int threads() const { return pool_.threads(); }
 
     // y = residual + (x W^T + bias). x (rows, inputs), weights (panels, inputs, 16), y and residual (rows, outputs).
-    void linear(const float* x, const float* weights, const float* bias, const float* residual, float* y, int64_t rows,
-                int64_t inputs, int64_t outputs);
+    void linear(const float* x, const Panels& weights, const float* bias, const float* residual, float* y, int64_t rows);
 
     // The same for quantized weights.
     void quant_linear(const float* x, const QuantLinear& linear, const float* bias, const float* residual, float* y,
@@ -117,7 +123,7 @@ public:
     void qkv_store(const QkvStep& step, int64_t rows);
 
     // y[r] = scale * weights[ids[r]], of panels. y (rows, inputs).
-    void embedding(const int64_t* ids, const float* weights, float scale, float* y, int64_t rows, int64_t inputs);
+    void embedding(const int64_t* ids, const Panels& weights, float scale, float* y, int64_t rows);
 
     // The same for quantized weights.
     void quant_embedding(const int64_t* ids, const QuantLinear& linear, float scale, float* y, int64_t rows);

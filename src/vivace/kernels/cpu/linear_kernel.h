@@ -1,4 +1,4 @@
-// y = x W^T + b for one block, written once over a Vec16.
+// y = x W^T + b for one block, written once over a Vec16 and the type of the weights.
 //
 // Each output element is one chain of fused multiply-adds over the inputs, from the first to the last, starting at zero.
 // Tiling only changes which chains run side by side, and a sum kept in memory between two stretches of inputs is kept
@@ -9,7 +9,30 @@
 
 namespace vivace {
 
-template <class Vec16>
+// How weights stand in memory. Halves are widened in registers, exactly: the result is that of their float32 copies.
+struct F32Weights {
+    using Element = float;
+    template <class Vec16>
+    static Vec16 load(const Element* p) {
+        return Vec16::load(p);
+    }
+};
+struct Bf16Weights {
+    using Element = uint16_t;
+    template <class Vec16>
+    static Vec16 load(const Element* p) {
+        return Vec16::load_bf16(p);
+    }
+};
+struct F16Weights {
+    using Element = uint16_t;
+    template <class Vec16>
+    static Vec16 load(const Element* p) {
+        return Vec16::load_f16(p);
+    }
+};
+
+template <class Vec16, class Weights>
 struct LinearKernel {
     static constexpr int64_t kStretch = 256;  // inputs per pass: 3 panels of them are 48 KB, read again by each row tile
     static constexpr int kSumStride = kGroupPanels * kPanel;
@@ -53,14 +76,14 @@ private:
     static void tile(const LinearBlock& b, int row, int64_t begin, int64_t count, float* sums) {
         float* kept = sums + row * kSumStride;
         const float* x = b.x + row * b.inputs + begin;
-        const float* weights = b.weights + begin * kPanel;
+        const auto* weights = static_cast<const typename Weights::Element*>(b.weights) + begin * kPanel;
         const int64_t panel_stride = b.inputs * kPanel;
         Vec16 sum[Rows][Panels];
         for (int r = 0; r < Rows; ++r)
             for (int p = 0; p < Panels; ++p) sum[r][p] = Vec16::load(kept + r * kSumStride + p * kPanel);
         for (int64_t k = 0; k < count; ++k) {
             Vec16 w[Panels];
-            for (int p = 0; p < Panels; ++p) w[p] = Vec16::load(weights + p * panel_stride + k * kPanel);
+            for (int p = 0; p < Panels; ++p) w[p] = Weights::template load<Vec16>(weights + p * panel_stride + k * kPanel);
             for (int r = 0; r < Rows; ++r) {
                 const Vec16 input = Vec16::all(x[r * b.inputs + k]);
                 for (int p = 0; p < Panels; ++p) sum[r][p] = fma(w[p], input, sum[r][p]);

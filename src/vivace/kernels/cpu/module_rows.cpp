@@ -7,15 +7,22 @@
 namespace vivace {
 namespace {
 
+Panels panels_of(const Array& weights, int64_t inputs, int64_t outputs) {
+    const Format format = format_of(weights, "weights");
+    const void* data = data_of(weights, "weights", weights.dtype(), "float",
+                               {(outputs + kPanel - 1) / kPanel, inputs, kPanel});
+    return {data, format, inputs, outputs};
+}
+
 Op linear(const Array& x, const Array& weights, const MaybeArray& bias, const MaybeArray& residual, const Array& y) {
     const int64_t rows = size_of(x, 0), inputs = size_of(x, 1), outputs = size_of(y, 1);
     const float* x_data = floats(x, "x", {kAny, kAny});
     float* y_data = floats(y, "y", {rows, kAny});
-    const float* weight_data = floats(weights, "weights", {(outputs + kPanel - 1) / kPanel, inputs, kPanel});
+    const Panels panels = panels_of(weights, inputs, outputs);
     const float* bias_data = floats(bias, "bias", {outputs});
     const float* residual_data = floats(residual, "residual", {rows, outputs});
     return {{rows}, [=](Kernels& kernels, const Extent& extent) {
-                kernels.linear(x_data, weight_data, bias_data, residual_data, y_data, extent.rows, inputs, outputs);
+                kernels.linear(x_data, panels, bias_data, residual_data, y_data, extent.rows);
             }};
 }
 
@@ -99,11 +106,11 @@ Op gate(const std::string& kind, const Array& x, int64_t gate, int64_t up, const
 Op embedding(const Array& ids, const Array& weights, int64_t outputs, float scale, const Array& y) {
     const int64_t rows = size_of(ids, 0), inputs = size_of(y, 1);
     const int64_t* id_data = longs(ids, "ids", {kAny});
-    const float* weight_data = floats(weights, "weights", {(outputs + kPanel - 1) / kPanel, inputs, kPanel});
+    const Panels panels = panels_of(weights, inputs, outputs);
     float* y_data = floats(y, "y", {rows, kAny});
     return {{rows}, [=](Kernels& kernels, const Extent& extent) {
                 check_indices("ids", id_data, extent.rows, outputs);
-                kernels.embedding(id_data, weight_data, scale, y_data, extent.rows, inputs);
+                kernels.embedding(id_data, panels, scale, y_data, extent.rows);
             }};
 }
 

@@ -71,7 +71,8 @@ struct QuantBlock {
     int planes;
     int panels;  // 1 or 3
     int rows;
-    int columns;  // outputs of this block; the last panel may hold fewer than 16
+    int columns;   // outputs of this block; the last panel may hold fewer than 16
+    bool is_last;  // no block follows in memory
 };
 
 // `rows` (1 to 4) rows of x, (rows, groups * 32), become one tile.

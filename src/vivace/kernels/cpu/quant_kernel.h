@@ -15,7 +15,6 @@ struct QuantKernel {
     // Groups unpacked at a time: with three panels 24 KB, which stay in the first-level cache while all rows pass.
     static constexpr int64_t kStretch = 12;
     static constexpr int kSumStride = kGroupPanels * kPanel;
-    static constexpr int64_t kAhead = 4096;  // bytes prefetched ahead of what is unpacked
 
     static void block(const QuantBlock& b) {
         b.panels == 1 ? run<1>(b) : run<kGroupPanels>(b);
@@ -30,6 +29,8 @@ private:
         int64_t count;
         int64_t tile_stride;
         int zero_shift;
+        const uint8_t* ahead;  // the block after this one, fetched a little with each group: bursts would stall
+        int64_t ahead_lines;
     };
 
     template <int Panels>
@@ -43,14 +44,17 @@ private:
         s.zero_shift = zero_shift(b.layout->zero);
         s.scales = scales;
         s.minima = minima;
+        const int64_t block_bytes = Panels * b.layout->panel_bytes(b.groups);
+        const int64_t tiles = (b.rows + Dots::kTileRows - 1) / Dots::kTileRows;
+        s.ahead = b.weights + block_bytes;
+        s.ahead_lines = b.is_last ? 0 : (block_bytes / kVector + b.groups * tiles - 1) / (b.groups * tiles);
         for (int64_t begin = 0; begin < b.groups; begin += kStretch) {
             s.count = b.groups - begin < kStretch ? b.groups - begin : kStretch;
             s.codes = b.weights + begin * Panels * b.layout->code_bytes();
             s.activations = b.activations + begin * activation_bytes(b.planes);
-            prefetch(s.codes, s.count * Panels * b.layout->code_bytes());
-            Unpacker<Vec16, Ints>::scales(*b.layout, b.weights, b.groups, begin, s.count, Panels, scales, minima);
+            Unpacker<Vec16, Ints, Panels>::scales(*b.layout, b.weights, b.groups, begin, s.count, scales, minima);
             if (b.layout->bits < 8) {
-                Unpacker<Vec16, Ints>::codes(*b.layout, s.codes, s.count, Panels, codes);
+                Unpacker<Vec16, Ints, Panels>::codes(*b.layout, s.codes, s.count, codes);
                 s.codes = codes;
             }
             choose<Panels>(b, s, sums);
@@ -65,12 +69,8 @@ private:
         return shift;
     }
 
-    static void prefetch(const uint8_t* from, int64_t bytes) {
-        for (int64_t at = 0; at < bytes; at += kVector) __builtin_prefetch(from + kAhead + at);
-    }
-
     template <int Panels>
-    static void choose(const QuantBlock& b, const Stretch& s, float* sums) {
+    static void choose(const QuantBlock& b, Stretch& s, float* sums) {
         const bool has_halves = b.layout->group == 16;
         if (b.planes == 1) {
             has_halves ? choose<Panels, 1, 2>(b, s, sums) : choose<Panels, 1, 1>(b, s, sums);
@@ -80,7 +80,7 @@ private:
     }
 
     template <int Panels, int Planes, int Halves>
-    static void choose(const QuantBlock& b, const Stretch& s, float* sums) {
+    static void choose(const QuantBlock& b, Stretch& s, float* sums) {
         const bool is_small = b.layout->has_small_codes();
         if (b.layout->has_minimum) {
             sweep<Panels, Planes, Halves, true, true>(b, s, sums);  // of the types with minima none has large codes
@@ -92,7 +92,7 @@ private:
     }
 
     template <int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
-    static void sweep(const QuantBlock& b, const Stretch& s, float* sums) {
+    static void sweep(const QuantBlock& b, Stretch& s, float* sums) {
         constexpr int kRows = Dots::kTileRows;
         for (int row = 0; row < b.rows; row += kRows) {
             const uint8_t* activations = s.activations + row / kTile * s.tile_stride;
@@ -103,7 +103,7 @@ private:
 
     // The tile of `rows` rows, at most Rows.
     template <int Rows, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
-    static void rest(int rows, const Stretch& s, const uint8_t* activations, int first, float* kept) {
+    static void rest(int rows, Stretch& s, const uint8_t* activations, int first, float* kept) {
         if constexpr (Rows > 1) {
             if (rows < Rows) {
                 return rest<Rows - 1, Panels, Planes, Halves, HasMinimum, IsSmall>(rows, s, activations, first, kept);
@@ -113,33 +113,34 @@ private:
     }
 
     template <int Rows, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
-    static void tile(const Stretch& s, const uint8_t* activations, int first, float* kept) {
+    __attribute__((noinline)) static void tile(Stretch& s, const uint8_t* activations, int first, float* kept) {
         constexpr int kHalfSteps = kSteps / Halves;
         Vec16 sum[Rows][Panels];
         for (int r = 0; r < Rows; ++r)
             for (int p = 0; p < Panels; ++p) sum[r][p] = Vec16::load(kept + r * kSumStride + p * kPanel);
         const uint8_t* codes = s.codes;
         const float *scales = s.scales, *minima = s.minima;
+        const uint8_t* ahead = s.ahead;
         for (int64_t g = 0; g < s.count; ++g, activations += activation_bytes(Planes)) {
+            for (int64_t i = 0; i < s.ahead_lines; ++i, ahead += kVector) __builtin_prefetch(ahead, 0, 2);
             const auto& head = *reinterpret_cast<const ActivationGroup*>(activations);
             const auto* plane = reinterpret_cast<const int8_t*>(activations + sizeof(ActivationGroup)) + first * kGroup;
             for (int half = 0; half < Halves; ++half, plane += 16, codes += kHalfSteps * Panels * kVector) {
                 const int which = Halves == 1 ? 0 : 1 + half;
                 Ints dot[Rows][Panels];
-                for (int r = 0; r < Rows; ++r) {
-                    const int start = HasMinimum ? 0 : head.negative[which][first + r] >> s.zero_shift;
-                    for (int p = 0; p < Panels; ++p) dot[r][p] = Ints::all(start);
-                }
                 if (Planes == 1) {
+                    for (int r = 0; r < Rows; ++r)
+                        for (int p = 0; p < Panels; ++p) dot[r][p] = start<HasMinimum>(s, head.negative[which][first + r]);
                     dots<Rows, Panels, kHalfSteps, IsSmall>(codes, plane, dot);
                 } else {
+                    for (int r = 0; r < Rows; ++r)
+                        for (int p = 0; p < Panels; ++p) dot[r][p] = Ints::all(0);
+                    dots<Rows, Panels, kHalfSteps, IsSmall>(codes, plane, dot);
                     // The high plane counts 64 fold; products with the low one (0 .. 63) are small for any code.
-                    Ints high[Rows][Panels];
-                    for (int r = 0; r < Rows; ++r)
-                        for (int p = 0; p < Panels; ++p) high[r][p] = Ints::all(0);
-                    dots<Rows, Panels, kHalfSteps, IsSmall>(codes, plane, high);
-                    for (int r = 0; r < Rows; ++r)
-                        for (int p = 0; p < Panels; ++p) dot[r][p] = add(dot[r][p], shift_left(high[r][p], 6));
+                    for (int r = 0; r < Rows; ++r) {
+                        const Ints from = start<HasMinimum>(s, head.negative[which][first + r]);
+                        for (int p = 0; p < Panels; ++p) dot[r][p] = add(shift_left(dot[r][p], 6), from);
+                    }
                     dots<Rows, Panels, kHalfSteps, true>(codes, plane + kTile * kGroup, dot);
                 }
                 for (int p = 0; p < Panels; ++p, scales += kPanel, minima += kPanel) {
@@ -153,8 +154,15 @@ private:
                 }
             }
         }
+        s.ahead = ahead;
         for (int r = 0; r < Rows; ++r)
             for (int p = 0; p < Panels; ++p) sum[r][p].store(kept + r * kSumStride + p * kPanel);
+    }
+
+    // What a dot product begins with: the part of the zero, none where there are minima.
+    template <bool HasMinimum>
+    static Ints start(const Stretch& s, int32_t negative) {
+        return Ints::all(HasMinimum ? 0 : negative >> s.zero_shift);
     }
 
     // dot[r][p] += the products of `Steps` steps, four inputs each.

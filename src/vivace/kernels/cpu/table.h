@@ -15,7 +15,7 @@ constexpr int kBlockRows = 64;   // most rows of one block
 // One block of a linear map: up to kBlockRows rows times up to kGroupPanels panels.
 struct LinearBlock {
     const float* x;         // (rows, inputs)
-    const float* weights;   // (panels, inputs, 16)
+    const void* weights;    // (panels, inputs, 16), of the kernel's own type
     const float* bias;      // (columns) or null
     const float* residual;  // (rows, columns) with stride y_stride, or null
     float* y;               // (rows, columns) with stride y_stride
@@ -52,7 +52,7 @@ struct AttentionBlock {
 
 struct Table {
     const char* name;
-    void (*linear_block)(const LinearBlock&);
+    void (*linear_block[3])(const LinearBlock&);  // for weights in each Format: float32, bfloat16, float16
     void (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t width, float* y);
     void (*layer_norm_row)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* y);
     void (*activation)(Activation kind, const float* x, int64_t count, float* y);

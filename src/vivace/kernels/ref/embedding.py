@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from vivace.kernels.layout import PANEL, PANEL_FORMAT
+from vivace.kernels.layout import PANEL, PANEL_FORMATS
 from vivace.kernels.ops import LinearWeight
 
 
@@ -13,8 +13,8 @@ def embedding(ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:
 
     Reads packed weights too, so that a table shared with the output projection is kept once.
     """
-    if weight.format == PANEL_FORMAT:
-        y = weight.data[ids // PANEL, :, ids % PANEL]
+    if weight.format in PANEL_FORMATS.values():
+        y = weight.data[ids // PANEL, :, ids % PANEL].float()
     else:
         assert weight.format == "f32", f"embedding cannot read the format {weight.format}"
         y = weight.data[ids]

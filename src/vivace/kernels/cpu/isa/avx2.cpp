@@ -14,7 +14,8 @@ namespace vivace {
 
 const Table kAvx2Table = {
     "avx2",
-    LinearKernel<avx2::Vec16>::block,
+    {LinearKernel<avx2::Vec16, F32Weights>::block, LinearKernel<avx2::Vec16, Bf16Weights>::block,
+     LinearKernel<avx2::Vec16, F16Weights>::block},
     NormKernel<avx2::Vec16>::rms_norm_row,
     NormKernel<avx2::Vec16>::layer_norm_row,
     ActivationKernel<avx2::Vec16>::stretch,

@@ -14,7 +14,8 @@ namespace vivace {
 
 const Table kAvx512Table = {
     "avx512",
-    LinearKernel<avx512::Vec16>::block,
+    {LinearKernel<avx512::Vec16, F32Weights>::block, LinearKernel<avx512::Vec16, Bf16Weights>::block,
+     LinearKernel<avx512::Vec16, F16Weights>::block},
     NormKernel<avx512::Vec16>::rms_norm_row,
     NormKernel<avx512::Vec16>::layer_norm_row,
     ActivationKernel<avx512::Vec16>::stretch,

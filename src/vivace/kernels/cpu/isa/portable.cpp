@@ -14,7 +14,8 @@ namespace vivace {
 
 const Table kPortableTable = {
     "portable",
-    LinearKernel<portable::Vec16>::block,
+    {LinearKernel<portable::Vec16, F32Weights>::block, LinearKernel<portable::Vec16, Bf16Weights>::block,
+     LinearKernel<portable::Vec16, F16Weights>::block},
     NormKernel<portable::Vec16>::rms_norm_row,
     NormKernel<portable::Vec16>::layer_norm_row,
     ActivationKernel<portable::Vec16>::stretch,
