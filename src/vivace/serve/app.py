@@ -47,6 +47,7 @@ _ERRORS = {
     400: "A field is wrong.",
     401: "The API key is missing or wrong.",
     404: "Unknown model.",
+    408: "The body did not come.",
     413: "The body is too large.",
     415: "The body is not declared as JSON.",
     429: "Too many requests wait.",
@@ -58,7 +59,14 @@ _ERRORS = {
 
 def make_app(hub: Hub) -> FastAPI:
     """The application around `hub`, with counters of its own."""
-    app = FastAPI(title="Vivace", version=__version__, redoc_url=None, openapi_url="/openapi.json", docs_url=None)
+    app = FastAPI(
+        title="Vivace",
+        version=__version__,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redirect_slashes=False,  # the target would be made of the Host header, which is the client's
+    )
     metrics = Metrics()
     routes = Routes(hub, metrics)
     _add_gets(app, routes)
@@ -146,7 +154,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed", 415: "unsupported_media_type"}
+    codes = {404: "not_found", 405: "method_not_allowed", 408: "request_timeout", 415: "unsupported_media_type"}
     message = str(error.detail)
     if error.status_code == 404:
         message = f"there is no route {request.url.path[:200]} (hint: GET /docs lists all routes)"

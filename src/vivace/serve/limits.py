@@ -6,6 +6,7 @@ surrogate, a bounded depth. Everything else is the client's fault: status 400, 4
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -16,6 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from vivace.errors import BodyTooLarge, Cancelled, InvalidRequest
 
+LONGEST_PAUSE = 30.0  # seconds between two parts of a body
 MAX_KEYS = 4096  # of one object; no field of a body may have so many
 
 # A string without its end matches up to the end of the text, so that the scan stays linear.
@@ -39,21 +41,27 @@ async def read_json_bytes(request: Request, max_bytes: int) -> bytes:
     return await read_body(request, max_bytes)
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
+async def read_body(request: Request, max_bytes: int, pause_seconds: float = LONGEST_PAUSE) -> bytes:
     """All bytes of the body; raises BodyTooLarge as soon as it is known to be over `max_bytes`, Cancelled if
-    the client goes away."""
+    the client goes away, HTTPException 408 if nothing comes for `pause_seconds`."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and len(declared) < 20 and int(declared) > max_bytes:
         raise _too_large(int(declared), max_bytes)
     chunks, total = [], 0
+    loop = asyncio.get_running_loop()
     try:
-        async for chunk in request.stream():
-            total += len(chunk)
-            if total > max_bytes:
-                raise _too_large(total, max_bytes)
-            chunks.append(chunk)
+        async with asyncio.timeout(pause_seconds) as patience:
+            async for chunk in request.stream():
+                patience.reschedule(loop.time() + pause_seconds)
+                total += len(chunk)
+                if total > max_bytes:
+                    raise _too_large(total, max_bytes)
+                chunks.append(chunk)
     except ClientDisconnect:
         raise Cancelled("the client closed the connection before its request was complete") from None
+    except TimeoutError:
+        message = f"no more of the body came for {pause_seconds:g} s, {total} bytes did (hint: send the request again)"
+        raise HTTPException(408, message, headers={"Connection": "close"}) from None
     return b"".join(chunks)
 
 

@@ -51,6 +51,8 @@ class Gate:
                 message.setdefault("headers", []).append((b"x-request-id", request_id.encode("latin-1")))
             await send(message)
 
+        if scope["method"] == "HEAD":  # as GET; the web server leaves the body out
+            scope = {**scope, "method": "GET"}
         path = scope["path"]
         refusal = self._refusal(path, headers)
         try:
@@ -66,6 +68,10 @@ class Gate:
             self._metrics.count(scope, CLIENT_CLOSED if is_lost else status, time.perf_counter() - started)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Any:
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # RFC 9112, 6.1: whoever stands between may have seen another end of this request.
+            message = "Content-Length and Transfer-Encoding are both given (hint: send one of them)"
+            return plain_error(400, "invalid_http", message, {"Connection": "close"})
         if self._key_hash is not None and path not in OPEN_PATHS and not self._has_key(headers):
             return plain_error(
                 401,

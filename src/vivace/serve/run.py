@@ -19,6 +19,7 @@ from vivace.api.text import TextSide, load_text
 from vivace.config import ServeConfig, check_serve
 from vivace.errors import ConfigError
 from vivace.serve.app import make_app
+from vivace.serve.connection import Connection
 from vivace.serve.hub import Hub
 from vivace.serve.process import freeze_loaded, keep_trimming, log_to_stderr
 from vivace.serve.supervisor import State, Supervisor
@@ -69,6 +70,8 @@ class _Server:
         self._hub = Hub(config, remote, texts, remote.stats, lambda: self._supervisor.state is State.READY)
         web = uvicorn.Config(
             make_app(self._hub),
+            http=Connection,
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
