@@ -19,12 +19,11 @@ from tests.identities.world import Result, World
 from vivace.config import EngineConfig
 from vivace.engine.batch import Batch, Outcome
 from vivace.engine.job import Job
-from vivace.kernels.ops import Rows
 from vivace.pipelines.base import OnReply
 from vivace.pipelines.drafts import granted_draft
 from vivace.pipelines.generate import GeneratePipeline
 from vivace.pipelines.requests import GenerateRequest
-from vivace.pipelines.rows import known_of
+from vivace.pipelines.rows import RowArrays, known_of
 from vivace.techniques.speculation.base import EMPTY, ROOT, DraftTree
 
 EVENTS = (
@@ -61,7 +60,7 @@ class CountingPipeline(GeneratePipeline):
         self.seen["drafts dropped by preemption"] += len(job.payload.draft) > 0
         return super().fallback(job)
 
-    def _compact(self, moves: Sequence[tuple[int, int]], rows: Rows) -> None:
+    def _compact(self, moves: Sequence[tuple[int, int]], rows: RowArrays) -> None:
         self.seen["moved keys"] += len(moves)
         super()._compact(moves, rows)
 

@@ -11,10 +11,9 @@ import torch
 from tests.identities.speculation import EVENTS, TREE_EVENTS, NgramWorld, PlantedPipeline, PlantedWorld
 from tests.identities.world import run_schedule
 from vivace.kernels.cpu.bind import why_missing
-from vivace.kernels.ops import Rows
 from vivace.pipelines import generate
 from vivace.pipelines.requests import GenerateRequest
-from vivace.pipelines.rows import build_rows
+from vivace.pipelines.rows import RowArrays, build_rows
 from vivace.techniques.speculation.base import DraftTree
 
 ASSETS = ("tiny-llama", "tiny-gemma3")
@@ -52,7 +51,7 @@ def test_trees_of_guesses_change_nothing(asset: str, kernels: str) -> None:
 
 
 class _Unmoved(PlantedPipeline):
-    def _compact(self, moves: Sequence[tuple[int, int]], rows: Rows) -> None:
+    def _compact(self, moves: Sequence[tuple[int, int]], rows: RowArrays) -> None:
         """Leaves keys and values of right guesses where they were computed."""
 
 
@@ -63,8 +62,8 @@ def test_keys_that_are_not_moved_are_seen(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_rows_that_see_wrong_guesses_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_chain(spans, groups, variants, device, drafts):
-        return build_rows(spans, groups, variants, device, [DraftTree.chain(draft.ids) for draft in drafts])
+    def as_chain(spans, groups, variants, drafts=()):
+        return build_rows(spans, groups, variants, [DraftTree.chain(draft.ids) for draft in drafts])
 
     monkeypatch.setattr(generate, "build_rows", as_chain)
     with pytest.raises(AssertionError, match="differ"):

@@ -29,10 +29,11 @@ def _spans(seed: int) -> list[Span]:
     return spans
 
 
+@pytest.mark.parametrize("is_decode", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_equal_a_loop_over_units(seed: int) -> None:
-    spans = _spans(seed)
-    rows = build_rows(spans, GROUPS, [span.job.id % 2 for span in spans], CPU)
+def test_rows_equal_a_loop_over_units(seed: int, is_decode: bool) -> None:
+    spans = [Span(span.job, span.start, 1) if is_decode else span for span in _spans(seed)]
+    rows = build_rows(spans, GROUPS, [span.job.id % 2 for span in spans]).tensors(CPU)
     ids, units, sequences, parents, slots = [], [], [], [], {group.name: [] for group in GROUPS}
     for number, span in enumerate(spans):
         for unit in range(span.start, span.start + span.count):
@@ -43,7 +44,7 @@ def test_rows_equal_a_loop_over_units(seed: int) -> None:
             for group in GROUPS:
                 page = span.job.tables[group.name][unit // group.page_size]
                 slots[group.name].append(page * group.page_size + unit % group.page_size)
-    assert span_ids(spans, CPU).tolist() == ids
+    assert span_ids(spans).tolist() == ids
     assert rows.position.tolist() == [[unit] for unit in units]
     assert rows.sequence.tolist() == sequences
     assert rows.parent.tolist() == parents
@@ -67,11 +68,11 @@ def test_guesses_stand_below_the_last_known_unit(seed: int) -> None:
         parents = [rng.randrange(-1, place) for place in range(count)]
         drafts.append(DraftTree(tuple(rng.randrange(300_000) for _ in range(count)), tuple(parents)))
         del span.job.keys[(span.start + span.count - count) * 4 :]
-    rows = build_rows(spans, GROUPS, [0] * len(spans), CPU, drafts)
-    plain = build_rows(_spans(seed), GROUPS, [0] * len(spans), CPU)
+    rows = build_rows(spans, GROUPS, [0] * len(spans), drafts).tensors(CPU)
+    plain = build_rows(_spans(seed), GROUPS, [0] * len(spans)).tensors(CPU)
     assert rows.is_chain == all(draft.is_chain for draft in drafts)
     assert rows.groups["full"].slot.tolist() == plain.groups["full"].slot.tolist(), "guesses take units in their order"
-    ids = span_ids(spans, CPU, drafts).tolist()
+    ids = span_ids(spans, drafts).tolist()
     for index, (span, draft) in enumerate(zip(spans, drafts, strict=True)):
         root = rows.starts[index + 1] - len(draft) - 1
         assert ids[rows.starts[index] : root + 1] == span.job.payload[span.start : span.start + span.count - len(draft)]
@@ -83,7 +84,7 @@ def test_guesses_stand_below_the_last_known_unit(seed: int) -> None:
 
 
 def test_types_are_those_of_the_menu() -> None:
-    rows = build_rows(_spans(1), GROUPS, [0] * len(_spans(1)), CPU)
+    rows = build_rows(_spans(1), GROUPS, [0] * len(_spans(1))).tensors(CPU)
     assert rows.position.dtype == rows.groups["full"].slot.dtype == torch.int64
     assert rows.parent.dtype == rows.sequence.dtype == rows.variant.dtype == torch.int32
     assert rows.groups["full"].table.dtype == torch.int32
@@ -91,7 +92,7 @@ def test_types_are_those_of_the_menu() -> None:
 
 def test_tables_and_keys_can_grow_after_a_step_has_read_them() -> None:
     spans = _spans(2)
-    rows, ids = build_rows(spans, GROUPS, [0] * len(spans), CPU), span_ids(spans, CPU)
+    rows, ids = build_rows(spans, GROUPS, [0] * len(spans)).tensors(CPU), span_ids(spans)
     for span in spans:
         span.job.keys += keys_of([1])
         span.job.tables["full"].append(7)

@@ -94,7 +94,7 @@ class EmbedPipeline(StepPipeline):
 
     def step(self, batch: Batch) -> list[Outcome]:
         texts: list[Text] = [span.job.payload for span in batch.spans]
-        rows = build_rows(batch.spans, (), [0] * len(texts), self.device)
+        rows = build_rows(batch.spans, (), [0] * len(texts)).tensors(self.device)
         ctx = Context(self.ops, rows)
         ids = self._packed([text.request.ids for text in texts])
         types = self._packed([text.request.token_types or (0,) * len(text.request.ids) for text in texts])

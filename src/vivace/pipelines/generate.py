@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from vivace.config import EngineConfig
 from vivace.engine.batch import Batch, Lane, Outcome, PageCopy, Span
 from vivace.engine.job import Job
-from vivace.kernels.ops import KVStore, Ops, Rows
+from vivace.kernels.ops import KVStore, Ops
 from vivace.kernels.tape import CHOSEN, ROWS, SEQUENCES
 from vivace.layers.context import Context
 from vivace.layers.state import make_stores
@@ -31,12 +32,12 @@ from vivace.pipelines.logprobs import token_logprob
 from vivace.pipelines.memory import longest_job, page_counts
 from vivace.pipelines.replay import DecoderReplay, try_replay
 from vivace.pipelines.requests import GenerateRequest, TokenLogprob
-from vivace.pipelines.rows import KEY_BYTES, build_rows, keys_of, known_of, span_ids
+from vivace.pipelines.rows import KEY_BYTES, RowArrays, build_rows, keys_of, known_of, span_ids
 from vivace.pipelines.sampler import Sampler
 from vivace.pipelines.verify import Run, Scored, verify
 from vivace.techniques.index import SPECULATION, with_usual
 from vivace.techniques.sampling.base import Parts
-from vivace.techniques.speculation.base import Drafter, DraftTree
+from vivace.techniques.speculation.base import EMPTY, Drafter, DraftTree
 
 SLICE_SCORES = 1 << 24  # scores computed at once: 64 MB, whatever the vocabulary
 
@@ -77,6 +78,7 @@ class GeneratePipeline(StepPipeline):
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
         self._speculation = with_usual(SPECULATION, config.speculation)
         self._identity = f"{digest}|no adapter|{config.kv_format}|{config.activations}"
+        self._head = Context(ops, build_rows((), (), ()).tensors(self.device))  # the head looks at no rows
         self.replay = self._record(config) if config.replay else None
 
     @property
@@ -125,31 +127,35 @@ class GeneratePipeline(StepPipeline):
         self._copy(batch.copies)
         spans = batch.spans
         drafts = [granted_draft(span) for span in spans]
-        variants = [span.job.payload.variant for span in spans]
-        rows = build_rows(spans, self._groups, variants, self.device, drafts)
-        drawing = _drawing(spans, drafts, rows)
-        hidden, scores = self._forward(span_ids(spans, self.device, drafts), rows, list(chain(*drawing.values())))
-        prompt_logprobs = self._score_prompts(spans, hidden, rows)
-        outcomes = [
-            Outcome(span.job.goal, output=SpanOutput(prompt_logprobs=tuple(scored)))
-            for span, scored in zip(spans, prompt_logprobs, strict=True)
-        ]
+        rows = build_rows(spans, self._groups, [span.job.payload.variant for span in spans], drafts)
+        drawing = _drawing(spans, drafts, rows.starts.tolist())
+        hidden, scores = self._forward(span_ids(spans, drafts), rows, list(chain(*drawing.values())))
+        outcomes: list[Outcome] = []
         moves: list[tuple[int, int]] = []
-        for index, (_, *guesses) in drawing.items():
-            run = verify(spans[index].job, drafts[index], list(islice(scores, 1 + len(guesses))))
-            outcomes[index] = _outcome(spans[index], drafts[index], run, outcomes[index].output)
+        for index, (span, draft) in enumerate(zip(spans, drafts, strict=True)):
+            scored = self._score_prompt(span, hidden, int(rows.starts[index]))
+            if index not in drawing:
+                outcomes.append(Outcome(span.job.goal, output=SpanOutput(prompt_logprobs=scored)))
+                continue
+            _, *guesses = drawing[index]
+            run = verify(span.job, draft, list(islice(scores, 1 + len(guesses))))
+            outcomes.append(_outcome(span, draft, run, scored))
             moves += [(guesses[source], guesses[target]) for source, target in run.moves()]
         self._compact(moves, rows)
         return outcomes
 
-    def _forward(self, ids: Tensor, rows: Rows, chosen: Sequence[int]) -> tuple[Tensor, Iterator[Scored]]:
+    def _forward(
+        self, ids: npt.NDArray[np.int64], rows: RowArrays, chosen: Sequence[int]
+    ) -> tuple[Tensor, Iterator[Scored]]:
         """Hidden states of all rows, (rows, hidden), and scores after those chosen: by the tape where they fit it."""
         if self.replay is not None and self.replay.can_run(rows, len(chosen)):
             hidden, scores, best = self.replay.run(ids, rows, chosen)
             return hidden, zip(scores, best.tolist(), strict=True)
-        angles = self.model.ropes.angles(rows.position, rows.variant, self.ops)
-        hidden = self.model.forward(ids, Context(self.ops, rows, self._stores, angles))
-        return hidden, self._scores(hidden, chosen, rows)
+        tensors = rows.tensors(self.device)
+        angles = self.model.ropes.angles(tensors.position, tensors.variant, self.ops)
+        ctx = Context(self.ops, tensors, self._stores, angles)
+        hidden = self.model.forward(torch.from_numpy(ids).to(self.device), ctx)
+        return hidden, self._scores(hidden, chosen)
 
     def _copy(self, copies: Sequence[PageCopy]) -> None:
         for group in {copy.group for copy in copies}:
@@ -169,37 +175,35 @@ class GeneratePipeline(StepPipeline):
             self.model, self.ops, self._stores, self._groups, key=self._identity, capacity=capacity, pages=pages
         )
 
-    def _compact(self, moves: Sequence[tuple[int, int]], rows: Rows) -> None:
+    def _compact(self, moves: Sequence[tuple[int, int]], rows: RowArrays) -> None:
         """Put keys and values of right guesses where a plain run would have them. moves: (from row, to row).
 
         Only units beyond what counts are written, so the step may still be run again.
         """
         if not moves:
             return
-        sources, targets = torch.tensor(moves, dtype=torch.int64, device=self.device).unbind(1)
         for layer, store in zip(self.model.layout, self._stores, strict=True):
-            slot = rows.groups[layer.group].slot
-            self.ops.kv_move(store, slot[sources], slot[targets])
+            sources, targets = torch.from_numpy(rows.slots[layer.group][np.array(moves)]).to(self.device).unbind(1)
+            self.ops.kv_move(store, sources.contiguous(), targets.contiguous())
 
-    def _scores(self, hidden: Tensor, chosen: Sequence[int], rows: Rows) -> Iterator[Scored]:
+    def _scores(self, hidden: Tensor, chosen: Sequence[int]) -> Iterator[Scored]:
         """Scores after the chosen rows, a bounded number of rows at once."""
-        size, ctx = max(1, SLICE_SCORES // self.model.vocab_size), Context(self.ops, rows)
+        size = max(1, SLICE_SCORES // self.model.vocab_size)
         for first in range(0, len(chosen), size):
             some = torch.tensor(chosen[first : first + size], dtype=torch.int64, device=self.device)
-            scores = self.model.logits(self.ops.take_rows(hidden, some), ctx)
+            scores = self.model.logits(self.ops.take_rows(hidden, some), self._head)
             yield from zip(scores, self.ops.argmax(scores).tolist(), strict=True)
 
-    def _score_prompts(self, spans: Sequence[Span], hidden: Tensor, rows: Rows) -> list[list[TokenLogprob]]:
-        """Per span, the log-probabilities of the prompt tokens that its rows predict, where they are asked for."""
-        found: list[list[TokenLogprob]] = []
-        for index, span in enumerate(spans):
-            answer = span.job.payload
-            tokens = answer.unscored(span.start, span.start + span.count)
-            first = rows.starts[index] - span.start - 1  # token t is predicted by the row of unit t - 1
-            scores = self._scores(hidden, [first + token for token in tokens], rows)
-            ids, top = answer.request.ids, answer.request.prompt_logprobs
-            found.append([token_logprob(row, ids[token], top) for token, (row, _) in zip(tokens, scores, strict=True)])
-        return found
+    def _score_prompt(self, span: Span, hidden: Tensor, first_row: int) -> tuple[TokenLogprob, ...]:
+        """The log-probabilities of the prompt tokens that the span's rows predict, where they are asked for."""
+        answer: Answer = span.job.payload
+        ids, top = answer.request.ids, answer.request.prompt_logprobs
+        if top is None:
+            return ()
+        tokens = answer.unscored(span.start, span.start + span.count)
+        # Token t is predicted by the row of unit t - 1.
+        scores = self._scores(hidden, [first_row + token - span.start - 1 for token in tokens])
+        return tuple(token_logprob(row, ids[token], top) for token, (row, _) in zip(tokens, scores, strict=True))
 
     def _sampler(self, request: GenerateRequest) -> Sampler:
         sampling = dict(request.sampling)
@@ -221,9 +225,9 @@ class GeneratePipeline(StepPipeline):
         return hashlib.sha256("|".join(parts).encode()).digest()
 
 
-def _drawing(spans: Sequence[Span], drafts: Sequence[DraftTree], rows: Rows) -> dict[int, range]:
+def _drawing(spans: Sequence[Span], drafts: Sequence[DraftTree], starts: Sequence[int]) -> dict[int, range]:
     """Rows after which tokens are drawn, by the place of their span: the last known token's, then those of guesses."""
-    stops = {index: rows.starts[index + 1] for index, span in enumerate(spans) if _is_draw(span)}
+    stops = {index: starts[index + 1] for index, span in enumerate(spans) if _is_draw(span)}
     return {index: range(stop - len(drafts[index]) - 1, stop) for index, stop in stops.items()}
 
 
@@ -232,25 +236,28 @@ def _is_draw(span: Span) -> bool:
     return span.start + span.count >= known_of(span.job)
 
 
-def _outcome(span: Span, draft: DraftTree, run: Run, found: SpanOutput) -> Outcome:
+def _outcome(span: Span, draft: DraftTree, run: Run, scored: tuple[TokenLogprob, ...]) -> Outcome:
     """What a run of new tokens means for the job: known units and right guesses count, the rest is undone."""
     job, accepted = span.job, len(run.path)
-    known = known_of(job)
-    rollback = len(draft) - accepted
-    output = replace(
-        found,
+    # The last token of a full answer is told, never read.
+    kept = run.ids if run.finished is None else run.ids[:accepted]
+    known = known_of(job) + len(kept)
+    following = next_draft(job, run.ids, job.limit - known) if run.finished is None else EMPTY
+    output = SpanOutput(
         ids=run.ids,
         logprobs=run.logprobs,
+        prompt_logprobs=scored,
         is_draw=True,
         stop_id=run.stop_id,
+        draft=following,
         drafted=len(draft),
         accepted=accepted,
     )
-    counts = {"drafted": len(draft), "accepted": accepted} if draft else None
-    if run.finished is not None:  # the last token of a full answer is told, never read
-        keys = bytes(keys_of(run.ids[:accepted]))
-        return Outcome(job.goal, rollback, keys, run.finished, output=output, counts=counts)
-    known += len(run.ids)
-    following = next_draft(job, run.ids, job.limit - known)
-    output = replace(output, draft=following)
-    return Outcome(known + len(following), rollback, bytes(keys_of(run.ids)), output=output, counts=counts)
+    return Outcome(
+        job.goal if run.finished is not None else known + len(following),
+        rollback=len(draft) - accepted,
+        keys=bytes(keys_of(kept)),
+        finished=run.finished,
+        output=output,
+        counts={"drafted": len(draft), "accepted": accepted} if draft else None,
+    )

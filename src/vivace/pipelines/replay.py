@@ -20,6 +20,7 @@ from vivace.kernels.select import BoundOps
 from vivace.kernels.tape import BOUNDS, CHOSEN, ROWS, SEQUENCES, Recorder, Replay, named_parts
 from vivace.layers.context import Context
 from vivace.models.base import Decoder
+from vivace.pipelines.rows import Ints, RowArrays
 from vivace.runtime.graphs import Program
 
 
@@ -52,46 +53,45 @@ class DecoderReplay:
         self.program: Program = recorder.program()
         self.tape = Replay(self.program, constants, native)
         self._variants = self._ropes.count
+        self._inputs = {name: tensor.numpy() for name, tensor in self.tape.inputs.items()}
         self.steps = 0  # run so far
 
-    def can_run(self, rows: Rows, chosen: int) -> bool:
+    def can_run(self, rows: RowArrays, chosen: int) -> bool:
         """Whether a step of these rows, `chosen` of which go on to the head, fits the tape."""
         most = self.program.capacity
-        return rows.starts[-1] <= most[ROWS] and len(rows.context) <= most[SEQUENCES] and chosen <= most[CHOSEN]
+        return len(rows.parent) <= most[ROWS] and len(rows.context) <= most[SEQUENCES] and chosen <= most[CHOSEN]
 
-    def run(self, ids: Tensor, rows: Rows, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    def run(self, ids: Ints, rows: RowArrays, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Compute a step. -> hidden (rows, hidden), scores (chosen, vocab), best id of each (chosen,) int64.
 
-        They hold until the next run. ids (rows,) int64.
+        They hold until the next run. ids (rows,).
         """
         if self._ropes.count != self._variants:  # a job of a length that asks for frequencies of its own
             self.tape.bind(self._constants())
             self._variants = self._ropes.count
         self._fill(ids, rows, chosen)
-        count = len(ids)
-        self.tape.run(count, len(chosen), len(rows.context), is_chain=rows.is_chain)
+        count, drawn = len(ids), len(chosen)
+        self.tape.run(count, drawn, len(rows.context), is_chain=rows.is_chain)
         self.steps += 1
-        results = self.tape.results
-        return results["hidden"][:count], results["scores"][: len(chosen)], results["best"][: len(chosen)]
+        hidden, scores, best = (self.tape.results[name] for name in ("hidden", "scores", "best"))
+        return hidden[:count], scores[:drawn], best[:drawn]
 
     def _constants(self) -> dict[str, Any]:
         return {**self._parts, **dict(named_parts("ropes", self._ropes.tables))}
 
-    def _fill(self, ids: Tensor, rows: Rows, chosen: Sequence[int]) -> None:
-        values: dict[str, Tensor] = {
-            "ids": ids,
-            "position": rows.position,
-            "variant": rows.variant,
-            "parent": rows.parent,
-            "starts": torch.tensor(rows.starts),
-            "context": torch.tensor(rows.context, dtype=torch.int64),
-            "chosen": torch.tensor(chosen, dtype=torch.int64),
-        }
-        for name, group in rows.groups.items():
-            values[f"{name}.slot"] = group.slot
-            self.tape.inputs[f"{name}.table"][: group.table.shape[0], : group.table.shape[1]] = group.table
-        for name, value in values.items():
-            self.tape.inputs[name][: len(value)] = value
+    def _fill(self, ids: Ints, rows: RowArrays, chosen: Sequence[int]) -> None:
+        inputs, count, sequences = self._inputs, len(ids), len(rows.context)
+        inputs["ids"][:count] = ids
+        inputs["position"][:count, 0] = rows.position
+        inputs["variant"][:count] = rows.variant
+        inputs["parent"][:count] = rows.parent
+        inputs["starts"][: sequences + 1] = rows.starts
+        inputs["context"][:sequences] = rows.context
+        inputs["chosen"][: len(chosen)] = chosen
+        for name, slot in rows.slots.items():
+            table = rows.tables[name]
+            inputs[f"{name}.slot"][:count] = slot
+            inputs[f"{name}.table"][:sequences, : table.shape[1]] = table
 
 
 def try_replay(

@@ -1,12 +1,15 @@
 """The rows of a step from its spans: positions, slots and block tables, without a loop over units or pages.
 
 Block tables are `array("i")` and content keys are bytes: both are read in place and copied once, into the step's own
-tensors. No view outlives the call, because an array that is looked at cannot grow.
+arrays. No view outlives the call, because an array that is looked at cannot grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,8 @@ from vivace.techniques.speculation.base import EMPTY, DraftTree
 
 KEY_BYTES = 4  # a token's content key is its id, little-endian
 _KEY = np.dtype("<u4")
+
+Ints = npt.NDArray[Any]
 
 
 def keys_of(ids: Sequence[int]) -> bytearray:
@@ -38,68 +43,103 @@ def known_of(job: Job) -> int:
     return len(job.keys) // KEY_BYTES
 
 
-def span_ids(spans: Sequence[Span], device: torch.device, drafts: Sequence[DraftTree] = ()) -> Tensor:
-    """Token ids of all rows of a step: (rows,) int64. `drafts`: the guesses that each span ends with."""
-    parts = []
-    for span, draft in zip(spans, drafts or [EMPTY] * len(spans), strict=True):
-        parts.append(ids_of(span.job, span.start, span.start + span.count - len(draft)))
+@dataclass(frozen=True, eq=False)
+class RowArrays:
+    """The rows of a step as numpy arrays, for a tape; `tensors` gives them to operations. See kernels.ops.Rows."""
+
+    position: Ints  # (rows,)
+    parent: Ints
+    sequence: Ints
+    variant: Ints
+    starts: Ints  # (sequences + 1,)
+    context: Ints  # (sequences,)
+    slots: Mapping[str, Ints]  # page group -> (rows,)
+    tables: Mapping[str, Ints]  # page group -> (sequences, pages) int32
+    page_sizes: Mapping[str, int]
+    is_chain: bool
+
+    def tensors(self, device: torch.device) -> Rows:
+        """The same rows on a device."""
+
+        def tensor(array: Ints) -> Tensor:
+            return torch.from_numpy(array).to(device)
+
+        groups = {
+            name: GroupRows(tensor(slot), tensor(self.tables[name]), self.page_sizes[name])
+            for name, slot in self.slots.items()
+        }
+        return Rows(
+            position=tensor(self.position[:, None]),
+            parent=tensor(self.parent),
+            sequence=tensor(self.sequence),
+            starts=tuple(self.starts.tolist()),
+            context=tuple(self.context.tolist()),
+            variant=tensor(self.variant),
+            groups=groups,
+            is_chain=self.is_chain,
+        )
+
+
+def span_ids(spans: Sequence[Span], drafts: Sequence[DraftTree] = ()) -> npt.NDArray[np.int64]:
+    """Token ids of all rows of a step: (rows,). `drafts`: the guesses that each span ends with."""
+    keys = bytearray()
+    for span, draft in zip(spans, drafts or repeat(EMPTY), strict=False):
+        last = span.start + span.count - len(draft)
+        keys += span.job.keys[span.start * KEY_BYTES : last * KEY_BYTES]
         if draft:
-            parts.append(np.array(draft.ids, np.int64))
-    return torch.from_numpy(np.concatenate(parts)).to(device)
+            keys += keys_of(draft.ids)
+    return np.frombuffer(keys, _KEY).astype(np.int64)
 
 
 def build_rows(
-    spans: Sequence[Span],
-    groups: Sequence[PageGroup],
-    variants: Sequence[int],
-    device: torch.device,
-    drafts: Sequence[DraftTree] = (),
-) -> Rows:
+    spans: Sequence[Span], groups: Sequence[PageGroup], variants: Sequence[int], drafts: Sequence[DraftTree] = ()
+) -> RowArrays:
     """The rows of a step, span after span.
 
     variants  the rotary table of each span's job
     drafts    the guesses that each span ends with: the last rows of the span, below its last known unit
     """
-    counts = np.array([span.count for span in spans], np.int64)
     firsts = np.array([span.start for span in spans], np.int64)
-    starts = np.concatenate([[0], np.cumsum(counts)])
+    starts = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum([span.count for span in spans], out=starts[1:])
     total = int(starts[-1])
-    row = np.arange(total, dtype=np.int64)
-    sequence = np.repeat(np.arange(len(spans), dtype=np.int32), counts)
-    unit = row - (starts[:-1] - firsts)[sequence]
+    if total == len(spans):  # one row each: what most steps are
+        sequence, unit = np.arange(total, dtype=np.int32), firsts
+    else:
+        sequence = np.repeat(np.arange(len(spans), dtype=np.int32), np.diff(starts))
+        unit = np.arange(total, dtype=np.int64) - (starts[:-1] - firsts)[sequence]
     parent = np.arange(-1, total - 1, dtype=np.int32)
     parent[starts[:-1]] = -1
-    position, branching = unit.copy(), [index for index, draft in enumerate(drafts) if not draft.is_chain]
+    position, branching = unit, [index for index, draft in enumerate(drafts) if not draft.is_chain]
+    if branching:
+        position = unit.copy()
     for index in branching:
         root = int(starts[index + 1]) - len(drafts[index]) - 1
         parent[root + 1 : starts[index + 1]] = root + 1 + np.array(drafts[index].parents)
         position[root + 1 : starts[index + 1]] = unit[root] + np.array(drafts[index].depths())
-    return Rows(
-        position=_tensor(position[:, None], device),
-        parent=_tensor(parent, device),
-        sequence=_tensor(sequence, device),
-        starts=tuple(starts.tolist()),
-        context=tuple(firsts.tolist()),
-        variant=_tensor(np.array(variants, np.int32)[sequence], device),
-        groups={group.name: _group_rows(spans, group, sequence, unit, device) for group in groups},
+    tables = {group.name: _table(spans, group) for group in groups}
+    return RowArrays(
+        position=position,
+        parent=parent,
+        sequence=sequence,
+        variant=np.array(variants, np.int32)[sequence],
+        starts=starts,
+        context=firsts,
+        slots={group.name: _slots(tables[group.name], group, sequence, unit) for group in groups},
+        tables=tables,
+        page_sizes={group.name: group.page_size for group in groups},
         is_chain=not branching,
     )
 
 
-def _group_rows(
-    spans: Sequence[Span],
-    group: PageGroup,
-    sequence: npt.NDArray[np.int32],
-    unit: npt.NDArray[np.int64],
-    device: torch.device,
-) -> GroupRows:
+def _table(spans: Sequence[Span], group: PageGroup) -> Ints:
     table = np.zeros((len(spans), max(len(span.job.tables[group.name]) for span in spans)), np.int32)
     for index, span in enumerate(spans):
         pages = span.job.tables[group.name]
         table[index, : len(pages)] = np.frombuffer(pages, np.int32)
-    slot = table[sequence, unit // group.page_size].astype(np.int64) * group.page_size + unit % group.page_size
-    return GroupRows(_tensor(slot, device), _tensor(table, device), group.page_size)
+    return table
 
 
-def _tensor(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
-    return torch.from_numpy(array).to(device)
+def _slots(table: Ints, group: PageGroup, sequence: Ints, unit: Ints) -> Ints:
+    page, offset = np.divmod(unit, group.page_size)
+    return table[sequence, page].astype(np.int64) * group.page_size + offset
