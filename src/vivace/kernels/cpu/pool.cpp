@@ -19,7 +19,7 @@ namespace {
 // Waking a sleeping thread costs tens of microseconds, about what one operation takes: so spin that long before sleeping.
 constexpr int kSpins = 4000;
 // Within a step work comes every few microseconds; whoever waits longer gives its core to another thread.
-constexpr int kStepSpins = 20000;
+constexpr int kStepSpins = 2000;
 // Threads claim a part of the items at a time: several parts each, so that a slow thread delays nobody for long.
 constexpr int64_t kClaims = 4;
 
