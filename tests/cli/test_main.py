@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,31 @@ def test_text_that_is_not_utf_8_is_the_callers_mistake(verb: str, tiny_encoder: 
         assert done.returncode == 1
         assert b"UTF-8" in done.stderr
         assert b"a fault of Vivace" not in done.stderr
+
+
+def test_a_closed_standard_input_is_empty() -> None:
+    words = ["sh", "-c", 'exec "$@" <&- 2>&1 >&-', "sh", sys.executable, "-m", "vivace", "run", str(TINY)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1 and "the prompt is empty" in done.stdout
+
+
+def test_closed_outputs_do_not_hinder_an_answer() -> None:
+    words = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-m", "vivace", "run", str(TINY), "x", "--stats"]
+    assert subprocess.run([*words, "--max-tokens", "1", *FAST]).returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["models", "pull", "info"])
+def test_a_misspelt_variable_is_an_error_for_every_verb(
+    vivace: Vivace, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIVACE_CASHE", "/somewhere")
+    done = vivace(verb)
+    assert done.code == 1 and "VIVACE_CASHE" in done.err and "did you mean 'VIVACE_CACHE'" in done.err
+
+
+def test_a_full_disk_is_said_to_be_full() -> None:
+    message, hint = program._explain(OSError(errno.ENOSPC, "No space left on device"))
+    assert "No space left" in message and hint == "free some space"
 
 
 def test_debug_keeps_the_traceback() -> None:

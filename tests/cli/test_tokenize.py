@@ -35,3 +35,4 @@ def test_a_word_that_is_no_id_is_named(vivace: Vivace) -> None:
     assert done.code == 1
     assert "'two' is no token id" in done.err
     assert "outside the vocabulary" in vivace("tokenize", TINY, "99999", "--decode").err
+    assert "999...' is no token id" in vivace("tokenize", TINY, "9" * 5000, "--decode").err

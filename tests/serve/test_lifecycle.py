@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from tests.serve.server import TINY, Server, serving
 from vivace.api.info import ModelInfo
 from vivace.api.text import TextSide, load_text
 from vivace.config import ServeConfig
+from vivace.errors import ConfigError
+from vivace.serve import run
 from vivace.serve.run import announcement, public_bind_warning
 
 SPECIAL = load_text(TINY).tokenizer.special_ids
@@ -251,6 +254,23 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason() -> None
         pass
     with pytest.raises(AssertionError, match="page_size is 0"), serving([TINY], engine={"page_size": 0}):
         pass
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"), [("no.such.host.invalid", "address of this machine"), ("192.0.2.1", "address of this machine")]
+)
+def test_an_address_that_is_not_here_is_not_a_matter_of_the_port(host: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot listen on {host}") as caught:
+        run.run([str(TINY)], ServeConfig(host=host))
+    assert hint in caught.value.hint
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
+            run.run([str(TINY)], ServeConfig(port=port))
+    assert "choose another --port" in caught.value.hint
 
 
 @pytest.mark.parametrize(

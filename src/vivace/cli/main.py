@@ -6,6 +6,9 @@ is heavy (torch, the server) when they run, so that `vivace --help` comes at onc
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +25,7 @@ from vivace.cli.pull import pull
 from vivace.cli.run import run
 from vivace.cli.serve import serve
 from vivace.cli.tokenize import tokenize
+from vivace.config import read_environment
 from vivace.errors import VivaceError
 
 # Usage errors are what BadParameter is derived from; typer exports no name for them.
@@ -64,6 +68,7 @@ def make_app() -> typer.Typer:
 
 def main() -> None:
     """Run the program on the words of the command line."""
+    _open_missing_streams()
     make_app()()
 
 
@@ -85,6 +90,7 @@ def options(
     Start with: vivace run smollm2 "What is the capital of France?"
     """
     del debug, version  # read by Verbs and print_version
+    read_environment()  # a misspelt variable is an error for every verb
 
 
 def show_error(message: str, hint: str) -> None:
@@ -102,5 +108,14 @@ def _explain(error: Exception) -> tuple[str, str]:
     if isinstance(error, UnicodeError):  # of an argument, standard input or a file
         return f"a text is not UTF-8: {error}", "convert it first, for example with iconv"
     if isinstance(error, OSError):
-        return str(error), "check the path and its permissions"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return str(error), "free some space" if is_full else "check the path and its permissions"
     return f"{type(error).__name__}: {error}", "a fault of Vivace: report it with the output of `vivace --debug ...`"
+
+
+def _open_missing_streams() -> None:
+    """Open what the caller has closed (such as `vivace run ... <&-`) as nothing to read and a place to write to: else
+    Python has None there, and the next file or socket that is opened would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

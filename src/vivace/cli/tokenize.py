@@ -10,6 +10,8 @@ import typer
 
 from vivace.errors import InvalidRequest
 
+MAX_DIGITS = 12  # of a token id
+
 
 def tokenize(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A short name, hub id or path.")],
@@ -53,6 +55,7 @@ def read_ids(text: str) -> list[int]:
     """Ids of a text such as "1 2 3" or "[1, 2, 3]". Raises InvalidRequest."""
     words = text.replace(",", " ").replace("[", " ").replace("]", " ").split()
     for word in words:
-        if not word.isdecimal():
-            raise InvalidRequest(f"'{word}' is no token id", field="ids", hint='give numbers, such as "504 3575 282"')
+        if not word.isdecimal() or len(word) > MAX_DIGITS:
+            shown = word if len(word) <= 40 else f"{word[:37]}..."
+            raise InvalidRequest(f"'{shown}' is no token id", field="ids", hint='give numbers, such as "504 3575 282"')
     return [int(word) for word in words]

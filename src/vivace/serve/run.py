@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import json
 import logging
@@ -177,9 +178,16 @@ def _listen(config: ServeConfig) -> socket.socket:
         return socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}",
-            hint="choose another --port, or end the program that uses this one",
+            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}", hint=_listen_hint(error)
         ) from error
+
+
+def _listen_hint(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "--host takes an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "choose a --port of 1024 or more"
+    return "choose another --port, or end the program that uses this one"
 
 
 def _is_loopback(host: str) -> bool:
