@@ -94,7 +94,7 @@ def config_page() -> str:
 
 
 def errors_page() -> str:
-    """The error tree."""
+    """The error tree, and what programs read of each error."""
     rows = [
         (f"`{kind.__name__}`", str(kind.status), f"`{kind.code}`", _first_paragraph(vars(kind).get("__doc__")))
         for kind in _tree(errors.VivaceError)
@@ -104,7 +104,7 @@ def errors_page() -> str:
             "# Errors",
             "Every error has a `message` that says what came and what was expected, and a `hint` that says what to do.",
             _indented_as_code(errors.__doc__ or ""),
-            table(("class", "HTTP status", "code", "meaning"), rows),
+            table(("class", "HTTP status", "code", "its fields"), rows),
         )
     )
 
@@ -186,6 +186,8 @@ def _kind(hint: Any) -> str:
     origin, inner = get_origin(hint), [item for item in get_args(hint) if item is not type(None)]
     if origin is Literal:
         return " or ".join(f"`{choice}`" for choice in inner)
+    if isinstance(origin, type) and issubclass(origin, Mapping) and get_origin(inner[1]) is not None:
+        return "a name, or names with their fields"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return f"{_kind(inner[0])} = {_kind(inner[1])}, any number of them"
     if isinstance(origin, type) and issubclass(origin, Sequence):

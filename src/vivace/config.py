@@ -37,16 +37,16 @@ class Hardware:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How models are run. None means: resolved from the hardware.
+    """How models are run. What is left out (None) is resolved from the hardware.
 
     kernels       implementation of the operations: auto, native, ref (batched torch) or rows (one row at a time)
-    activations   what native kernels turn the inputs of quantized weights into: int14 (as exact as float32), int8
-                  (faster, lossy), f32 (weights become float32 when they are loaded)
-    threads       threads that compute
+    activations   what native kernels turn the inputs of quantized weights into: int14 (rounded to 14 bits), int8
+                  (faster, rounded to 8 bits), f32 (not rounded; weights become float32 when they are loaded)
+    threads       threads that compute; left out: one for each core this process may use
     page_size     units a KV page holds
     kv_format     how keys and values are kept: f32, or half the bytes as f16 or bf16 (lossy)
-    kv_bytes      memory of the KV pages of one model
-    max_length    longest context a job may reach; the model's own limit when None
+    kv_bytes      memory of the KV pages of one model; left out: a quarter of what is free, at most 4 GiB
+    max_length    longest context a job may reach; left out: the model's own limit
     step_budget   cost granted per step over all jobs
     max_jobs      jobs in one step
     max_waiting   jobs that may queue before new ones are refused

@@ -48,9 +48,11 @@ _TECHNIQUES: dict[str, float] = {
 class Options:
     """Options of one answer. Filters run in the order of `techniques.index.SAMPLING`.
 
-    max_tokens          tokens at most; None: up to the context length
+    max_tokens          tokens at most; left out: up to the context length
     temperature         0: the most likely token each time
-    top_k, top_p, min_p cut the tail of the distribution; 0, 1 and 0 leave it whole
+    top_k               draw from this many of the most likely tokens; 0: from all
+    top_p               draw from the fewest likely tokens that hold this share of the probability; 1: from all
+    min_p               draw from tokens at least this share as likely as the best one; 0: from all
     presence_penalty    subtracted once from the score of each token that was generated
     frequency_penalty   subtracted per occurrence
     repetition_penalty  divides the scores of tokens seen in prompt and answer; 1 is off
@@ -59,11 +61,11 @@ class Options:
     stop                strings that end the answer; they are not part of it
     stop_token_ids      token ids that end the answer
     ignore_eos          go on past the model's own end tokens
-    seed                of this answer's random numbers; None: a new one each time
-    logprobs            None: off; k: log-probabilities of each token and of the k most likely ones
+    seed                of this answer's random numbers; left out: a new one each time
+    logprobs            k: log-probabilities of each token and of the k most likely ones; left out: none
     prompt_logprobs     the same for the prompt
-    speculation         a drafter that guesses tokens to save steps: "ngram", {"ngram": {"k": 12}}, "off"; None: as the
-                        engine's config says. Answers do not depend on it
+    speculation         a drafter that guesses tokens to save steps: "ngram", {"ngram": {"k": 12}}, "off"; left out: as
+                        the engine's config says. Answers do not depend on it
     """
 
     max_tokens: int | None = None

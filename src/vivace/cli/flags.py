@@ -46,11 +46,12 @@ class Flag:
     def parameter(self) -> inspect.Parameter:
         """The flag as a parameter of a command; None means: not given."""
         declarations = [f"--{self.name.replace('_', '-')}"]
-        if self.kind is bool:
-            declarations = [f"{declarations[0]}/--no-{declarations[0][2:]}"] if self.default == "True" else declarations
+        is_on = self.kind is bool and self.default == "True"
+        if is_on:
+            declarations = [f"{declarations[0]}/--no-{declarations[0][2:]}"]
         option = typer.Option(
             *declarations,
-            help=self.help if self.default is None else f"{self.help} (default {self.default})",
+            help=self.help if self.default is None else f"{self.help} (default {'on' if is_on else self.default})",
             show_default=False,
             rich_help_panel=self.panel,
             parser=self.parser,
@@ -136,7 +137,8 @@ def parse_size(text: str) -> int:
 
 def _flag(item: Field[Any], hint: Any, meaning: str, panel: str) -> Flag:
     has_default = item.default is not MISSING and item.default not in (None, ()) and item.default is not False
-    default = str(item.default) if has_default else None
+    many = item.default if isinstance(item.default, tuple) else (item.default,)
+    default = ", ".join(str(value) for value in many) if has_default else None
     kind = _without_none(hint)
     if item.name.endswith("_bytes"):
         return Flag(item.name, int, meaning, default, panel, parser=parse_size, metavar="SIZE")

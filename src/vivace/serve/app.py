@@ -81,20 +81,31 @@ def make_app(hub: Hub) -> FastAPI:
 
 
 def _add_gets(app: FastAPI, routes: Routes) -> None:
-    @app.get("/v1/models", tags=["models"])
+    @app.get("/v1/models", tags=["models"], description=openai_models.list_models.__doc__)
     async def list_models() -> Response:
         return await openai_models.list_models(routes)
 
     # A name may hold slashes: hub ids do.
-    @app.get("/v1/models/{name:path}", tags=["models"], responses=_documented(401, 404))
+    @app.get(
+        "/v1/models/{name:path}",
+        tags=["models"],
+        description=openai_models.retrieve_model.__doc__,
+        responses=_documented(401, 404),
+    )
     async def retrieve_model(name: str) -> Response:
         return await openai_models.retrieve_model(name, routes)
 
-    @app.get("/health/live", tags=["status"], response_class=PlainTextResponse)
+    @app.get("/health/live", tags=["status"], description=status.live.__doc__, response_class=PlainTextResponse)
     async def live() -> Response:
         return await status.live()
 
-    @app.get("/health/ready", tags=["status"], response_class=PlainTextResponse, responses=_documented(503))
+    @app.get(
+        "/health/ready",
+        tags=["status"],
+        description=status.ready.__doc__,
+        response_class=PlainTextResponse,
+        responses=_documented(503),
+    )
     async def ready() -> Response:
         return await status.ready(routes)
 
@@ -102,7 +113,7 @@ def _add_gets(app: FastAPI, routes: Routes) -> None:
     async def docs() -> Response:
         return HTMLResponse(docs_page(app.openapi()))
 
-    @app.get("/metrics", tags=["status"], response_class=PlainTextResponse)
+    @app.get("/metrics", tags=["status"], description=status.metrics.__doc__, response_class=PlainTextResponse)
     async def show_metrics() -> Response:
         return await status.metrics(routes)
 

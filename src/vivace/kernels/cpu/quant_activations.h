@@ -1,8 +1,8 @@
 // Activations become integers, one scale for 32 inputs of a row, written once over a Vec16 and its Ints.
 //
 // One plane: code = round(127 x / amax). Two planes: code = round(8191 x / amax), split into high = code >> 6, signed,
-// and low = code & 63: fourteen bits, whose error is below that of rounding the sums of a float32 product. A row's codes depend
-// on nothing but the row, so they are the same in any batch. A group with NaN or infinity gets a NaN scale, which makes
+// and low = code & 63: fourteen bits. The error of a code is at most half a level, amax / 16382. A row's codes depend on
+// nothing but the row, so they are the same in any batch. A group with NaN or infinity gets a NaN scale, which makes
 // its row NaN and touches no other. Groups with amax < 2^-100 count as zero: their quotient could overflow.
 #pragma once
 
