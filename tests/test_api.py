@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -202,6 +203,60 @@ def test_a_wrong_option_is_refused_by_name(model: Model, options: dict[str, Any]
     with pytest.raises(InvalidRequest) as caught:
         model.generate(PROMPT, **options)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("prompt", [b"abc", None, 5, {"a": 1}, {"a"}, np.array([5, 6]), ["a", 5], ["a", b"b"], [1.5]])
+def test_what_is_no_prompt_is_refused_by_its_type(model: Model, encoder: Model, prompt: Any) -> None:
+    with pytest.raises(InvalidRequest, match="is of type"):
+        model.generate(prompt, max_tokens=1)
+    with pytest.raises(InvalidRequest, match="is of type"):
+        encoder.embed(prompt)
+
+
+def test_ids_may_come_as_any_sequence(model: Model) -> None:
+    assert model.generate((5, 6), max_tokens=3).text == model.generate(range(5, 7), max_tokens=3).text
+    assert model.generate([], max_tokens=1) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"temperature": 10**400}, "temperature is a number of 1329 bits"),
+        ({"temperature": float("inf")}, "temperature is inf"),
+        ({"seed": 10**5000}, "seed is a number of 16610 bits"),
+        ({"logit_bias": {5: -(10**400)}}, "logit_bias.5 is a number of"),
+    ],
+)
+def test_a_number_beyond_all_bounds_is_refused_by_name(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        Options(**options)
+
+
+def test_parts_of_a_message_are_its_text(model: Model) -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert model.chat_ids([{"role": "user", "content": parts}]) == model.chat_ids("one\ntwo")
+    for content in (5, [{"type": "image_url", "image_url": {}}], ["one"], {"type": "text", "text": "one"}):
+        with pytest.raises(InvalidRequest, match=r"messages\.0\.content is of type"):
+            model.chat([{"role": "user", "content": content}])
+    with pytest.raises(InvalidRequest, match="messages is of type NoneType"):
+        model.chat(None)  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="did you mean 'add_generation_prompt'"):
+        model.chat("one", template={"add_generation_promt": False})
+
+
+def test_a_fork_is_told_to_load_the_model_itself(model: Model) -> None:
+    model.generate(PROMPT, max_tokens=1)
+    child = os.fork()
+    if child == 0:  # nothing of pytest may run here
+        status = 1
+        try:
+            model.generate(PROMPT, max_tokens=1)
+        except EngineDied as error:
+            status = 0 if "load the model in the process" in error.hint else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert model.generate(PROMPT, max_tokens=1).usage.generated == 1
 
 
 def test_a_wrong_prompt_is_refused(model: Model) -> None:

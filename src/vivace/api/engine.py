@@ -54,6 +54,7 @@ class Engine:
         self._lock = threading.Lock()  # guards the start and the end of the loop
         self._loop: Loop | None = None
         self._is_closed = False
+        self._pid = os.getpid()
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
@@ -122,6 +123,8 @@ class Engine:
 
     def close(self) -> None:
         """End all requests and the loop; replies to what was in flight say "cancelled"."""
+        if os.getpid() != self._pid:  # the loop is another process's
+            return
         with self._lock:
             self._is_closed = True
             loop = self._loop
@@ -144,6 +147,9 @@ class Engine:
         raise InvalidRequest(message, field="model", hint="choose another model")
 
     def _running_loop(self) -> Loop:
+        if os.getpid() != self._pid:  # before the lock, which nobody may be left to release
+            message = f"the engine belongs to process {self._pid}; a fork of it has no thread that computes"
+            raise EngineDied(message, hint="load the model in the process that uses it")
         with self._lock:
             if self._is_closed:
                 raise EngineDied("the engine is closed", hint="load the model again")

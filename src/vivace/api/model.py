@@ -15,10 +15,12 @@ from vivace.api.results import Completion, Delta, Embedding
 from vivace.api.running import arun, run
 from vivace.api.session import Collector, Session
 from vivace.api.text import Message, TextSide
-from vivace.errors import InvalidRequest
+from vivace.errors import InvalidRequest, UnknownName, nearest
 
 Prompt = str | Sequence[int]
 Conversation = str | Sequence[Message]
+
+_TEMPLATE_NAMES = ("add_generation_prompt", "continue_final_message", "variables")  # keywords of `Model.chat_ids`
 
 DEFAULT_MAX_TOKENS = 1024  # where max_tokens is not given: less if the context has less room
 
@@ -43,7 +45,7 @@ class Model:
 
     def generate(self, prompt: Any, **options: Any) -> Completion | list[Completion]:
         """Continue a prompt, or each of several."""
-        prompts, is_one = _listed(prompt)
+        prompts, is_one = _listed("prompt", prompt)
         found = self._collect([self._session(ids, options) for ids in map(self.prompt_ids, prompts)])
         return found[0] if is_one else found
 
@@ -53,13 +55,13 @@ class Model:
 
     def chat(self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any) -> Completion:
         """The assistant's next message. `template`: keywords of `chat_ids`, such as continue_final_message."""
-        return self._collect([self._session(self.chat_ids(messages, **(template or {})), options)])[0]
+        return self._collect([self._session(self._templated(messages, template), options)])[0]
 
     def chat_stream(
         self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any
     ) -> Generator[Delta, None, None]:
         """The assistant's next message, piece by piece."""
-        return self._deltas(self._session(self.chat_ids(messages, **(template or {})), options))
+        return self._deltas(self._session(self._templated(messages, template), options))
 
     @overload
     def embed(self, text: Prompt, **options: Any) -> Embedding: ...
@@ -68,7 +70,7 @@ class Model:
 
     def embed(self, text: Any, **options: Any) -> Embedding | list[Embedding]:
         """The vector of a text, or of each of several. Options are those of `embed_sessions`."""
-        texts, is_one = _listed(text)
+        texts, is_one = _listed("text", text)
         sessions = self.embed_sessions(texts, **options)
         found: dict[int, Embedding] = {}
         with closing(run(self._port, self.info.name, sessions)) as items:
@@ -78,7 +80,7 @@ class Model:
 
     async def agenerate(self, prompt: Any, **options: Any) -> Any:
         """`generate` for event loops."""
-        prompts, is_one = _listed(prompt)
+        prompts, is_one = _listed("prompt", prompt)
         found = await self.acollect([self._session(ids, options) for ids in map(self.prompt_ids, prompts)])
         return found[0] if is_one else found
 
@@ -90,17 +92,17 @@ class Model:
         self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any
     ) -> Completion:
         """`chat` for event loops."""
-        return (await self.acollect([self._session(self.chat_ids(messages, **(template or {})), options)]))[0]
+        return (await self.acollect([self._session(self._templated(messages, template), options)]))[0]
 
     def achat_stream(
         self, messages: Conversation, *, template: Mapping[str, Any] | None = None, **options: Any
     ) -> AsyncGenerator[Delta, None]:
         """`chat_stream` for event loops."""
-        return self._adeltas(self._session(self.chat_ids(messages, **(template or {})), options))
+        return self._adeltas(self._session(self._templated(messages, template), options))
 
     async def aembed(self, text: Any, **options: Any) -> Any:
         """`embed` for event loops."""
-        texts, is_one = _listed(text)
+        texts, is_one = _listed("text", text)
         sessions = self.embed_sessions(texts, **options)
         found: dict[int, Embedding] = {}
         async with aclosing(self.arun_embed(sessions)) as items:
@@ -123,6 +125,7 @@ class Model:
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Ids of a raw prompt; ids are taken as they are."""
+        _need_prompt("prompt", prompt)
         return self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
 
     def chat_ids(
@@ -140,7 +143,7 @@ class Model:
         """
         self.need("generate")
         return self.text.chat_ids(
-            [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages),
+            [{"role": "user", "content": messages}] if isinstance(messages, str) else messages,
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
             variables=variables,
@@ -216,6 +219,13 @@ class Model:
     ) -> None:
         self.close()
 
+    def _templated(self, messages: Conversation, template: Mapping[str, Any] | None) -> list[int]:
+        for name in template or {}:
+            if name not in _TEMPLATE_NAMES:
+                hint = nearest(name, _TEMPLATE_NAMES)
+                raise UnknownName(f"unknown setting of the template '{name}'", field="template", hint=hint)
+        return self.chat_ids(messages, **(template or {}))
+
     def _session(self, prompt_ids: Sequence[int], options: Mapping[str, Any]) -> Session:
         chosen = Options.of(options)
         if "max_tokens" not in options:
@@ -241,8 +251,22 @@ class Model:
         return [collector.completion() for collector in collectors]
 
 
-def _listed(value: Any) -> tuple[list[Any], bool]:
-    """(prompts, whether there was one): a text or a list of ids is one prompt, a list of those is several."""
+def _listed(name: str, value: Any) -> tuple[list[Any], bool]:
+    """(prompts, whether there was one): a text or a list of ids is one prompt, a list of those is several.
+
+    Raises InvalidRequest for anything else, such as bytes, whose items would pass for ids.
+    """
+    _need_prompt(name, value)
     if isinstance(value, str) or (value and isinstance(value[0], int)):
         return [value], True
+    for index, item in enumerate(value):
+        _need_prompt(f"{name}.{index}", item)
     return list(value), False
+
+
+def _need_prompt(name: str, value: Any) -> None:
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return
+    expected = "a text or a list of token ids" if "." in name else "a text, a list of token ids, or a list of those"
+    hint = "call its tolist()" if hasattr(value, "tolist") else "such as 'Once upon a time'"
+    raise InvalidRequest(f"{name} is of type {type(value).__name__}, expected {expected}", field=name, hint=hint)

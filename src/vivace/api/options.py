@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -159,8 +158,8 @@ def check_ids(info: ModelInfo, name: str, ids: Sequence[int]) -> None:
 
 
 def _check_number(name: str, value: Any, low: float, high: float) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not low <= value <= high:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:  # NaN is in no range
         raise _refusal(name, value, f"a number from {low:g} to {high:g}")
 
 
@@ -194,6 +193,7 @@ def _biases(value: Any) -> dict[int, float]:
 
 
 def _refusal(name: str, value: Any, expected: str) -> InvalidRequest:
-    shown = repr(value)
+    is_huge = isinstance(value, int) and value.bit_length() > 1000  # Python refuses to write out some of them
+    shown = f"a number of {value.bit_length()} bits" if is_huge else repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     return InvalidRequest(f"{name} is {shown}, expected {expected}", field=name, hint="leave it out for its default")

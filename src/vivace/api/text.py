@@ -43,8 +43,9 @@ class TextSide:
             raise InvalidRequest(
                 "this model has no chat template", field="messages", hint="use a raw completion, or a chat model"
             )
+        _need_list(messages)
         segments = self.template.render(
-            messages,
+            [_with_text(index, message) for index, message in enumerate(messages)],
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             variables=variables,
@@ -91,6 +92,26 @@ class TextSide:
         encode = getattr(self.tokenizer, "encode_with_template", self.tokenizer.encode_prompt)
         ids: list[int] = encode(text)
         return ids
+
+
+def _need_list(messages: object) -> None:
+    if not isinstance(messages, Sequence):
+        message = f"messages is of type {type(messages).__name__}, expected a list of messages"
+        raise InvalidRequest(message, field="messages", hint='such as [{"role": "user", "content": "Hello"}]')
+
+
+def _with_text(index: int, message: Message) -> Message:
+    """The message with its content as one text: a template that knows no parts would write a list as Python does."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if content is None or isinstance(content, str):
+        return message
+    parts = content if isinstance(content, list | tuple) else [None]
+    texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        field = f"messages.{index}.content"
+        message_text = f"{field} is of type {type(content).__name__}, expected a text or a list of text parts"
+        raise InvalidRequest(message_text, field=field, hint='a part is {"type": "text", "text": ...}')
+    return {**message, "content": "\n".join(map(str, texts))}
 
 
 def load_text(path: Path) -> TextSide:
