@@ -132,7 +132,7 @@ def test_unknown_instruction_sets_and_thread_counts_are_refused() -> None:
         ({"context": torch.tensor([-1])}, "a context is negative"),
         ({"table": torch.full((1, 8), 9, dtype=torch.int32)}, "page 9 is not in the store"),
         ({"table": torch.zeros(1, 8, dtype=torch.int64)}, "table is not int32"),
-        ({"keys": torch.zeros(5, 4, 3, 8)}, "4 heads cannot share 3 key heads"),
+        ({"keys": torch.zeros(5, 4, 3, 8), "values": torch.zeros(5, 4, 3, 8)}, "4 heads cannot share 3 key heads"),
         ({"values": torch.zeros(5, 4, 2, 8, dtype=torch.float64)}, "values is not like the keys"),
         ({"parent": torch.tensor([-1, 0], dtype=torch.int32)}, r"parent has the wrong shape"),
         ({"parent": torch.tensor([-1, 2, 1], dtype=torch.int32)}, "a parent is no earlier row of its sequence"),

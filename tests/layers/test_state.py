@@ -7,9 +7,11 @@ import torch
 
 from vivace.engine.batch import Keep, PageGroup
 from vivace.errors import ConfigError
+from vivace.kernels import select
 from vivace.layers.state import LayerState, make_stores, page_groups
 
 FULL = LayerState(kv_heads=2, key_dim=8, value_dim=6)
+REFERENCE = select.resolve(choice="ref")
 SLIDING = LayerState(kv_heads=2, key_dim=8, value_dim=6, window=5)
 
 
@@ -32,7 +34,7 @@ def test_two_windows_in_one_model_are_our_mistake() -> None:
 
 
 def test_stores_have_one_page_more_than_are_usable() -> None:
-    full, sliding = make_stores((FULL, SLIDING), {"full": 7, "window": 3}, page_size=16)
+    full, sliding = make_stores((FULL, SLIDING), {"full": 7, "window": 3}, 16, REFERENCE)
     assert full.keys.shape == (8, 16, 2, 8)
     assert full.values.shape == (8, 16, 2, 6)
     assert sliding.keys.shape == (4, 16, 2, 8)
@@ -41,7 +43,7 @@ def test_stores_have_one_page_more_than_are_usable() -> None:
 
 def test_a_narrower_format_halves_the_bytes() -> None:
     assert page_groups((FULL,), 16, "bf16")[0].unit_bytes * 2 == page_groups((FULL,), 16)[0].unit_bytes
-    assert make_stores((FULL,), {"full": 1}, 16, "bf16")[0].keys.dtype == torch.bfloat16
+    assert make_stores((FULL,), {"full": 1}, 16, REFERENCE, "bf16")[0].keys.dtype == torch.bfloat16
 
 
 def test_an_unknown_format_is_named() -> None:
@@ -52,4 +54,4 @@ def test_an_unknown_format_is_named() -> None:
 @pytest.mark.parametrize("pages", [1 << 40, 1 << 60])
 def test_memory_that_the_system_does_not_give_is_a_wrong_setting(pages: int) -> None:
     with pytest.raises(ConfigError, match="the system does not give"):
-        make_stores((FULL,), {"full": pages}, page_size=1 << 10)
+        make_stores((FULL,), {"full": pages}, 1 << 10, REFERENCE)

@@ -39,7 +39,7 @@ class Driver:
         self.model, self.ops, self.page_size = model, ops, page_size
         self.groups = model.page_groups(page_size)
         counts = {group.name: pages for group in self.groups}
-        self.stores: Sequence[KVStore] = make_stores(model.layout, counts, page_size)
+        self.stores: Sequence[KVStore] = make_stores(model.layout, counts, page_size, ops)
         self.free = {name: random.Random(seed).sample(range(1, count + 1), count) for name, count in counts.items()}
         self.sequences: list[Stored] = []
         self.tap: Tap | None = None

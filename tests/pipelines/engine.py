@@ -124,7 +124,7 @@ def plain_logits(model: Decoder, ids: Sequence[int]) -> Tensor:
         groups={group.name: GroupRows(count + torch.arange(count), table, count) for group in groups},
     )
     with torch.inference_mode():
-        stores = make_stores(model.layout, {group.name: 1 for group in groups}, count)
+        stores = make_stores(model.layout, {group.name: 1 for group in groups}, count, rows_ops())
         ctx = Context(rows_ops(), rows, stores, model.ropes.angles(rows.position, rows.variant, rows_ops()))
         return model.logits(model.forward(torch.tensor(ids), ctx), ctx)
 

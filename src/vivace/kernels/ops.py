@@ -47,10 +47,23 @@ class LinearWeight:
     handle: Any = None
 
 
+@dataclass(frozen=True)
+class StoreShape:
+    """What a store holds: `pages`, the null page included, of `page_size` units."""
+
+    pages: int
+    page_size: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+
+
 @dataclass(frozen=True, eq=False)
 class KVStore:
     """Keys and values of one layer in pages. keys: (pages, page_size, kv_heads, key_dim), stored rotated;
-    values: (pages, page_size, kv_heads, value_dim). Page 0 is the null page: never read, safe to write."""
+    values: (pages, page_size, kv_heads, value_dim). Page 0 is the null page: never read, safe to write.
+
+    Other formats than the plain ones order the dims as kernels.store tells; pages always come first."""
 
     keys: Tensor
     values: Tensor
@@ -133,6 +146,12 @@ class Ops(Protocol):
 
     def pack_linear(self, weight: LinearWeight) -> LinearWeight:
         """The weight in the layout that these operations want, made once at load; the reference returns it as it is."""
+        ...
+
+    def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
+        """An empty store in the layout that these operations want. store_format: f32, f16 or bf16; see kernels.store.
+
+        Raises ConfigError for another one, and for more memory than the system gives."""
         ...
 
     def embedding(self, ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:

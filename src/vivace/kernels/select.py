@@ -20,9 +20,10 @@ from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu import bind as native
 from vivace.kernels.cpu.pack import pack_native
 from vivace.kernels.layout import to_plain
-from vivace.kernels.ops import LinearWeight, Ops
+from vivace.kernels.ops import KVStore, LinearWeight, Ops, StoreShape
 from vivace.kernels.ref import activation, attention, choose, embedding, kv, linear, mlp, norm, qkv, rope
 from vivace.kernels.ref import rows as one_row
+from vivace.kernels.store import panel_store, plain_store
 from vivace.runtime import threads as runtime_threads
 
 CHOICES = ("auto", "native", "ref", "rows")
@@ -86,11 +87,16 @@ class BoundOps(Ops):
         self.bound: dict[str, Bound] = {}
         self.native: native.NativeOps | None = None
         self._pack: Callable[[LinearWeight], LinearWeight] = to_plain
+        self._make_store: Callable[[StoreShape, str, torch.device], KVStore] = plain_store
         self._note = ""
 
     def pack_linear(self, weight: LinearWeight) -> LinearWeight:
         """Return the weight in the layout that `linear` reads. Layers call this once at load and drop the plain one."""
         return self._pack(weight)
+
+    def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
+        """Return an empty store in the layout that `attention` reads best."""
+        return self._make_store(shape, store_format, self.device)
 
     @property
     def is_invariant(self) -> bool:
@@ -169,6 +175,7 @@ def _bind_native(
         ops._bind(op, Bound(f"native {kernels.isa}", getattr(kernels, op), True))
     ops.native = kernels
     ops._pack = partial(pack_native, activations=activations)
+    ops._make_store = panel_store
     ops._note = f"native kernels on {kernels.threads} threads, quantized weights meet {activations} activations"
 
 

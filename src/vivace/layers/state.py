@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-
-import torch
 
 from vivace.engine.batch import Keep, PageGroup
-from vivace.errors import ConfigError, nearest
-from vivace.kernels.ops import KVStore
+from vivace.kernels.ops import KVStore, Ops, StoreShape
+from vivace.kernels.store import store_dtype
 
 FULL = "full"  # page group of layers that see everything
 WINDOW = "window"  # page group of layers that see the last units only
-
-# Formats whose store is a plain tensor; packed ones belong to the techniques that read them.
-STORE_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-)
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,7 @@ def page_groups(layout: Sequence[LayerState], page_size: int, store_format: str 
 
     unit_bytes of a group is the sum over its layers.
     """
-    value_bytes = _store_dtype(store_format).itemsize
+    value_bytes = store_dtype(store_format).itemsize
     windows = {layer.window for layer in layout if layer.window is not None}
     assert len(windows) <= 1, f"one window per model, not {sorted(windows)}"
     groups = []
@@ -68,40 +58,15 @@ def page_groups(layout: Sequence[LayerState], page_size: int, store_format: str 
 
 
 def make_stores(
-    layout: Sequence[LayerState],
-    pages: Mapping[str, int],
-    page_size: int,
-    store_format: str = "f32",
-    device: torch.device | str = "cpu",
+    layout: Sequence[LayerState], pages: Mapping[str, int], page_size: int, ops: Ops, store_format: str = "f32"
 ) -> tuple[KVStore, ...]:
-    """One store per layer. `pages` counts the usable pages per group, as Lane.pages does; page 0 is added.
+    """One store per layer, as `ops` want it. `pages` counts the usable pages per group, as Lane.pages does; page 0 is
+    added.
 
     Pages start as zeros: the operating system hands out the memory when a page is first written.
     """
-    dtype = _store_dtype(store_format)
-    stores = []
-    for layer in layout:
-        shape = (pages[layer.group] + 1, page_size, layer.kv_heads)
-        keys = _zeros((*shape, layer.key_dim), dtype, torch.device(device))
-        values = _zeros((*shape, layer.value_dim), dtype, torch.device(device))
-        stores.append(KVStore(keys, values, store_format))
-    return tuple(stores)
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros in fresh memory of the operating system; torch.zeros would write, and so occupy, all of it on a CPU."""
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    num_bytes = math.prod(shape) * dtype.itemsize
-    try:
-        memory = mmap.mmap(-1, num_bytes)
-    except (OSError, OverflowError) as error:
-        message = f"the system does not give {num_bytes} bytes for keys or values of one layer: {error}"
-        raise ConfigError(message, hint="lower kv_bytes") from error
-    return torch.frombuffer(memory, dtype=dtype).view(shape)
-
-
-def _store_dtype(store_format: str) -> torch.dtype:
-    if store_format not in STORE_DTYPES:
-        raise ConfigError(f"unknown KV store format '{store_format}'", hint=nearest(store_format, STORE_DTYPES))
-    return STORE_DTYPES[store_format]
+    shapes = [
+        StoreShape(pages[layer.group] + 1, page_size, layer.kv_heads, layer.key_dim, layer.value_dim)
+        for layer in layout
+    ]
+    return tuple(ops.make_store(shape, store_format) for shape in shapes)

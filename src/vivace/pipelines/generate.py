@@ -74,7 +74,7 @@ class GeneratePipeline(StepPipeline):
         max_length = longest_job(self._groups, pages, config, model.context_length)
         self.limits = Limits(model.vocab_size, max_length, tuple(sorted(set(end_ids))))
         self._lane = Lane(name, self._groups, pages, KEY_BYTES, can_share=config.prefix_cache)
-        self._stores = make_stores(model.layout, pages, config.page_size, config.kv_format, self.device)
+        self._stores = make_stores(model.layout, pages, config.page_size, ops, config.kv_format)
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
         self._speculation = with_usual(SPECULATION, config.speculation)
         self._identity = f"{digest}|no adapter|{config.kv_format}|{config.activations}"

@@ -19,6 +19,9 @@ struct AttentionPart {
     int64_t begin(const AttentionStep& step) const;
     int64_t end(const AttentionStep& step) const;
 
+    // The first unit of the panel that `begin` stands in.
+    int64_t base(const AttentionStep& step) const;
+
     // Multiplications, about.
     int64_t cost(const AttentionStep& step) const;
 };

@@ -12,50 +12,98 @@ namespace vivace {
 
 template <class Vec16>
 struct AttentionKernel {
-    static constexpr int kScoreTile = Vec16::kTileRows;          // queries that share the load of 16 keys
-    static constexpr int kValueTile = Vec16::kTileRows > 2 ? 4 : 1;  // queries that share the load of a value
-    static constexpr int kValueVectors = 4;                      // vectors of a value that are summed side by side
+    // Queries that share the load of a key, times panels: enough sums side by side to hide the time that one fma takes.
+    static constexpr int kScoreQueries = Vec16::kTileRows > 2 ? 4 : 2, kScorePanels = kScoreQueries;
+    // Queries that share the load of a value, times vectors of it.
+    static constexpr int kValueQueries = kScoreQueries, kValueVectors = kScoreQueries;
+    static constexpr int64_t kValueUnits = 4 * kPanel;  // units whose values stay in the first-level cache for all queries
 
     static void block(const AttentionBlock& b) {
-        for (int64_t unit = 0; unit < b.units; unit += kPanel) {
-            turn_keys(b, unit);
-            int query = 0;
-            for (; query + kScoreTile <= b.query_count; query += kScoreTile) score<kScoreTile>(b, query, unit);
-            for (; query < b.query_count; ++query) score<1>(b, query, unit);
-        }
-        float totals[kBlockQueries];
-        for (int query = 0; query < b.query_count; ++query) totals[query] = exponentiate(b, query);
-        for (int query = 0; query < b.query_count; query += kValueTile) {
-            if (query + kValueTile <= b.query_count) {
-                weigh_tile(b, query, totals);
-            } else {
-                for (int rest = query; rest < b.query_count; ++rest) weigh_one(b, rest, totals[rest]);
-            }
+        switch (b.format) {
+            case Format::kF32: return run<Format::kF32>(b);
+            case Format::kBf16: return run<Format::kBf16>(b);
+            case Format::kF16: return run<Format::kF16>(b);
         }
     }
 
 private:
-    // turned[d][i] = keys[unit + i][d]: then one vector holds one dim of 16 keys.
-    static void turn_keys(const AttentionBlock& b, int64_t unit) {
-        const int64_t count = b.units - unit < kPanel ? b.units - unit : kPanel;
-        for (int64_t i = 0; i < kPanel; ++i) {
-            const float* key = i < count ? b.keys[unit + i] : nullptr;
-            for (int64_t d = 0; d < b.key_dim; ++d) b.turned[d * kPanel + i] = key ? key[d] : 0.0f;
+    template <Format F>
+    static void run(const AttentionBlock& b) {
+        const int64_t panels = (b.units + kPanel - 1) / kPanel;
+        for (int64_t panel = 0; panel < panels; panel += kScorePanels) {
+            with_count<kScorePanels>(panels - panel, [&](auto panel_count) {
+                for (int query = 0; query < b.query_count; query += kScoreQueries) {
+                    with_count<kScoreQueries>(b.query_count - query, [&](auto query_count) {
+                        score<F, query_count.value, panel_count.value>(b, query, panel);
+                    });
+                }
+            });
+        }
+        float totals[kBlockQueries];
+        for (int query = 0; query < b.query_count; ++query) totals[query] = exponentiate(b, query);
+        for (int query = 0; query < b.query_count; ++query) clear(b, query);
+        for (int64_t unit = 0; unit < b.units; unit += kValueUnits) {
+            const int64_t end = smaller(b.units, unit + kValueUnits);
+            for (int query = 0; query < b.query_count; query += kValueQueries) {
+                with_count<kValueQueries>(b.query_count - query,
+                                          [&](auto count) { weigh_tile<F, count.value>(b, query, unit, end); });
+            }
+        }
+        for (int query = 0; query < b.query_count; ++query) divide(b, query, totals[query]);
+    }
+
+    template <int N>
+    struct Count {
+        static constexpr int value = N;
+    };
+
+    // f(Count<n>) for n = count, or Most where that is smaller.
+    template <int Most, class F>
+    static void with_count(int64_t count, const F& f) {
+        if constexpr (Most > 1) {
+            if (count < Most) return with_count<Most - 1>(count, f);
+        }
+        f(Count<Most>{});
+    }
+
+    static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+    static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+    // `count` elements of a store from `offset` on, zeros in the other lanes.
+    template <Format F>
+    static Vec16 load(const void* store, int64_t offset, int64_t count = kPanel) {
+        if constexpr (F == Format::kF32) {
+            return load_some<Vec16>(static_cast<const float*>(store) + offset, count, 0.0f);
+        } else {
+            const uint16_t* halves = static_cast<const uint16_t*>(store) + offset;
+            uint16_t lanes[kPanel];
+            if (count < kPanel) {
+                for (int i = 0; i < kPanel; ++i) lanes[i] = i < count ? halves[i] : 0;
+                halves = lanes;
+            }
+            return F == Format::kF16 ? Vec16::load_f16(halves) : Vec16::load_bf16(halves);
         }
     }
 
-    template <int Queries>
-    static void score(const AttentionBlock& b, int query, int64_t unit) {
-        Vec16 sum[Queries];
-        for (int q = 0; q < Queries; ++q) sum[q] = Vec16::zero();
+    template <Format F, int Queries, int Panels>
+    static void score(const AttentionBlock& b, int query, int64_t panel) {
+        Vec16 sum[Queries][Panels];
+        for (int q = 0; q < Queries; ++q)
+            for (int p = 0; p < Panels; ++p) sum[q][p] = Vec16::zero();
         for (int64_t d = 0; d < b.key_dim; ++d) {
-            const Vec16 keys = Vec16::load(b.turned + d * kPanel);
-            for (int q = 0; q < Queries; ++q) sum[q] = fma(Vec16::all(b.queries[query + q][d]), keys, sum[q]);
+            Vec16 keys[Panels];
+            for (int p = 0; p < Panels; ++p) keys[p] = load<F>(b.keys[panel + p], d * kPanel);
+            for (int q = 0; q < Queries; ++q) {
+                const Vec16 element = Vec16::all(b.queries[query + q][d]);
+                for (int p = 0; p < Panels; ++p) sum[q][p] = fma(element, keys[p], sum[q][p]);
+            }
         }
         for (int q = 0; q < Queries; ++q) {
-            Vec16 scaled = mul(sum[q], Vec16::all(b.scale));
-            if (b.soft_cap != 0.0f) scaled = ActivationKernel<Vec16>::capped(scaled, b.soft_cap);
-            scaled.store(b.scores + (query + q) * b.score_stride + unit);
+            for (int p = 0; p < Panels; ++p) {
+                Vec16 scaled = mul(sum[q][p], Vec16::all(b.scale));
+                if (b.soft_cap != 0.0f) scaled = ActivationKernel<Vec16>::capped(scaled, b.soft_cap);
+                scaled.store(b.scores + (query + q) * b.score_stride + (panel + p) * kPanel);
+            }
         }
     }
 
@@ -90,28 +138,24 @@ private:
         return most;
     }
 
-    // Queries of a tile mostly see the same units: those are summed together, what comes before and after one by one.
-    static void weigh_tile(const AttentionBlock& b, int query, const float* totals) {
-        int64_t begin = b.first[query], end = b.last[query];
-        for (int q = 1; q < kValueTile; ++q) {
-            if (b.first[query + q] > begin) begin = b.first[query + q];
-            if (b.last[query + q] < end) end = b.last[query + q];
+    // outputs += e v over the units begin .. end - 1 that each query sees. Queries of a tile mostly see the same units:
+    // those are summed together, what comes before and after one by one.
+    template <Format F, int Queries>
+    static void weigh_tile(const AttentionBlock& b, int query, int64_t begin, int64_t end) {
+        int64_t all_begin = begin, all_end = end;
+        for (int q = 0; q < Queries; ++q) {
+            all_begin = larger(all_begin, b.first[query + q]);
+            all_end = smaller(all_end, b.last[query + q]);
         }
-        if (begin >= end) {
-            for (int q = 0; q < kValueTile; ++q) weigh_one(b, query + q, totals[query + q]);
-            return;
+        all_begin = smaller(all_begin, end);
+        all_end = larger(all_begin, all_end);
+        for (int q = 0; q < Queries; ++q) {
+            weigh<F, 1>(b, query + q, larger(begin, b.first[query + q]), smaller(all_begin, b.last[query + q]));
         }
-        for (int q = 0; q < kValueTile; ++q) clear(b, query + q);
-        for (int q = 0; q < kValueTile; ++q) weigh<1>(b, query + q, b.first[query + q], begin);
-        weigh<kValueTile>(b, query, begin, end);
-        for (int q = 0; q < kValueTile; ++q) weigh<1>(b, query + q, end, b.last[query + q]);
-        for (int q = 0; q < kValueTile; ++q) divide(b, query + q, totals[query + q]);
-    }
-
-    static void weigh_one(const AttentionBlock& b, int query, float total) {
-        clear(b, query);
-        weigh<1>(b, query, b.first[query], b.last[query]);
-        divide(b, query, total);
+        weigh<F, Queries>(b, query, all_begin, all_end);
+        for (int q = 0; q < Queries; ++q) {
+            weigh<F, 1>(b, query + q, larger(all_end, b.first[query + q]), smaller(end, b.last[query + q]));
+        }
     }
 
     static void clear(const AttentionBlock& b, int query) {
@@ -122,28 +166,33 @@ private:
         for (int64_t d = 0; d < b.value_dim; ++d) b.outputs[query][d] /= total;
     }
 
-    // outputs += e v over the units begin .. end - 1.
-    template <int Queries>
+    template <Format F, int Queries>
     static void weigh(const AttentionBlock& b, int query, int64_t begin, int64_t end) {
+        if (begin >= end) return;
         int64_t d = 0;
         for (; d + kValueVectors * kPanel <= b.value_dim; d += kValueVectors * kPanel) {
-            weigh_dims<Queries, kValueVectors>(b, query, begin, end, d, kPanel);
+            weigh_dims<F, Queries, kValueVectors>(b, query, begin, end, d, kPanel);
         }
-        for (; d < b.value_dim; d += kPanel) weigh_dims<Queries, 1>(b, query, begin, end, d, b.value_dim - d);
+        for (; d < b.value_dim; d += kPanel) weigh_dims<F, Queries, 1>(b, query, begin, end, d, b.value_dim - d);
     }
 
     // The same for Vectors * 16 dims from d on; `width` dims of the last vector exist.
-    template <int Queries, int Vectors>
+    template <Format F, int Queries, int Vectors>
     static void weigh_dims(const AttentionBlock& b, int query, int64_t begin, int64_t end, int64_t d, int64_t width) {
         Vec16 sum[Queries][Vectors];
         for (int q = 0; q < Queries; ++q)
             for (int v = 0; v < Vectors; ++v) sum[q][v] = load_some<Vec16>(b.outputs[query + q] + d + v * kPanel, width, 0.0f);
-        for (int64_t unit = begin; unit < end; ++unit) {
-            Vec16 value[Vectors];
-            for (int v = 0; v < Vectors; ++v) value[v] = load_some<Vec16>(b.values[unit] + d + v * kPanel, width, 0.0f);
-            for (int q = 0; q < Queries; ++q) {
-                const Vec16 weight = Vec16::all(b.scores[(query + q) * b.score_stride + unit]);
-                for (int v = 0; v < Vectors; ++v) sum[q][v] = fma(weight, value[v], sum[q][v]);
+        while (begin < end) {
+            const void* values = b.values[begin / kPanel];
+            const int64_t stop = smaller(end, (begin / kPanel + 1) * kPanel);
+            for (; begin < stop; ++begin) {
+                Vec16 value[Vectors];
+                const int64_t offset = begin % kPanel * b.value_dim + d;
+                for (int v = 0; v < Vectors; ++v) value[v] = load<F>(values, offset + v * kPanel, width);
+                for (int q = 0; q < Queries; ++q) {
+                    const Vec16 weight = Vec16::all(b.scores[(query + q) * b.score_stride + begin]);
+                    for (int v = 0; v < Vectors; ++v) sum[q][v] = fma(weight, value[v], sum[q][v]);
+                }
             }
         }
         for (int q = 0; q < Queries; ++q)

@@ -13,7 +13,6 @@ from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu.pack import QUANT_FORMAT
 from vivace.kernels.layout import PANEL_FORMATS
 from vivace.kernels.ops import Activation, AttentionSpec, GroupRows, KVStore, LinearWeight, Pairing, QkvSpec, Rows
-from vivace.kernels.ref.kv import slots_of
 
 ISAS = ("avx512vnni", "avx512", "avx2vnni", "avx2", "portable")  # the best first; the last runs everywhere
 
@@ -212,17 +211,16 @@ class NativeOps:
 
     def kv_copy(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
         """Copy whole pages, in the order given."""
-        for pages in (store.keys, store.values):
-            self._call("kv_copy", store=pages, sources=sources, targets=targets)
+        self._call("kv_copy", keys=store.keys, values=store.values, sources=sources, targets=targets)
 
     def kv_move(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
         """Copy single slots; all reads happen before the first write."""
-        for slots in slots_of(store):
-            self._call("kv_move", store=slots, sources=sources, targets=targets)
+        self._call("kv_move", keys=store.keys, values=store.values, sources=sources, targets=targets)
 
     def kv_rotate(self, store: KVStore, slots: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> None:
         """Rotate stored keys in place by further angles. cos, sin (slots, d)."""
-        self._call("kv_rotate", keys=slots_of(store)[0], slots=slots, cos=cos, sin=sin, pairing=pairing)
+        where = {"keys": store.keys, "values": store.values, "slots": slots}
+        self._call("kv_rotate", **where, cos=cos, sin=sin, pairing=pairing)
 
     def multiply_add(self, rounds: int) -> float:
         """Keep every thread busy; returns the operations done. Timed, it is the processor's ceiling."""

@@ -72,24 +72,28 @@ void Kernels::rope(const float* x, const float* cos, const float* sin, float* y,
 }
 
 void Kernels::qkv_store(const QkvStep& s, int64_t rows) {
-    const int64_t q_width = s.heads * s.head_dim, k_width = s.kv_heads * s.head_dim, v_width = s.kv_heads * s.value_dim;
-    const int64_t width = q_width + k_width + v_width;
+    const int64_t key_dim = s.store.key_dim, value_dim = s.store.value_dim;
+    const int64_t q_width = s.heads * key_dim, k_width = s.store.heads * key_dim;
+    const int64_t width = q_width + k_width + s.store.heads * value_dim;
     const auto turn = [&](const float* x, const float* norm, int64_t row, float* y) {
         if (norm) {
-            table_.rms_norm_row(x, norm, s.eps, s.head_dim, y);
+            table_.rms_norm_row(x, norm, s.eps, key_dim, y);
             x = y;
         }
-        table_.rope_head(x, s.cos + row * s.angles, s.sin + row * s.angles, s.angles, s.head_dim, s.is_interleaved, y);
+        table_.rope_head(x, s.cos + row * s.angles, s.sin + row * s.angles, s.angles, key_dim, s.is_interleaved, y);
     };
     share_rows(rows, width * 4, [&](int64_t begin, int64_t end) {
-        std::vector<float> keys(static_cast<size_t>(k_width));
+        std::vector<float> key(static_cast<size_t>(key_dim));
         for (int64_t row = begin; row < end; ++row) {
             const float* x = s.x + row * width;
             float* q = s.q + row * q_width;
-            for (int64_t i = 0; i < q_width; i += s.head_dim) turn(x + i, s.q_norm, row, q + i);
-            for (int64_t i = 0; i < k_width; i += s.head_dim) turn(x + q_width + i, s.k_norm, row, keys.data() + i);
-            narrow(keys.data(), k_width, s.format, s.keys, s.slot[row] * k_width);
-            narrow(x + q_width + k_width, v_width, s.format, s.values, s.slot[row] * v_width);
+            for (int64_t i = 0; i < q_width; i += key_dim) turn(x + i, s.q_norm, row, q + i);
+            for (int64_t head = 0; head < s.store.heads; ++head) {
+                turn(x + q_width + head * key_dim, s.k_norm, row, key.data());
+                write_key(s.store, s.slot[row], head, key.data());
+                const float* value = x + q_width + k_width + head * value_dim;
+                narrow(value, value_dim, s.store.format, s.store.values, s.store.value_at(s.slot[row], head));
+            }
         }
     });
 }

@@ -45,13 +45,10 @@ struct Segment {
 
 struct AttentionStep {
     const float* q;      // (rows, heads, key_dim)
-    const void* keys;    // (slots, kv_heads, key_dim)
-    const void* values;  // (slots, kv_heads, value_dim)
     const float* sinks;  // (heads) or null
     float* y;            // (rows, heads, value_dim)
-    Format format;
-    int64_t heads, kv_heads, key_dim, value_dim;
-    int64_t page_size;
+    KvStore store;
+    int64_t heads;
     std::vector<int64_t> slots;
     std::vector<Segment> segments;
     float scale;
@@ -62,17 +59,15 @@ struct AttentionStep {
 
 // How the outputs of a fused projection become queries, keys and values.
 struct QkvStep {
-    const float* x;       // (rows, (heads + kv_heads) * head_dim + kv_heads * value_dim)
-    const float* q_norm;  // (head_dim) or null
-    const float* k_norm;  // (head_dim) or null
+    const float* x;       // (rows, (heads + store.heads) * key_dim + store.heads * value_dim)
+    const float* q_norm;  // (key_dim) or null
+    const float* k_norm;  // (key_dim) or null
     const float* cos;     // (rows, angles)
     const float* sin;     // (rows, angles)
     const int64_t* slot;  // (rows)
-    float* q;             // (rows, heads, head_dim)
-    void* keys;           // (slots, kv_heads, head_dim)
-    void* values;         // (slots, kv_heads, value_dim)
-    Format format;
-    int64_t heads, kv_heads, head_dim, value_dim, angles;
+    float* q;             // (rows, heads, key_dim)
+    KvStore store;
+    int64_t heads, angles;
     float eps;
     bool is_interleaved;
 };

@@ -4,28 +4,71 @@
 #include <vector>
 
 namespace vivace {
+namespace {
+
+// Copy one piece of slots, key or value, all reads first. at(slot) is the first element of the piece.
+template <class Element, class At>
+void move(void* store, int64_t length, int64_t step, const int64_t* sources, const int64_t* targets, int64_t count,
+          const At& at) {
+    auto* base = static_cast<Element*>(store);
+    std::vector<Element> read(static_cast<size_t>(count * length));
+    Element* next = read.data();
+    for (int64_t i = 0; i < count; ++i) {
+        const Element* from = base + at(sources[i]);
+        for (int64_t d = 0; d < length; ++d) *next++ = from[d * step];
+    }
+    next = read.data();
+    for (int64_t i = 0; i < count; ++i) {
+        Element* to = base + at(targets[i]);
+        for (int64_t d = 0; d < length; ++d) to[d * step] = *next++;
+    }
+}
+
+template <class Element>
+void move_all(const KvStore& s, const int64_t* sources, const int64_t* targets, int64_t count) {
+    for (int64_t head = 0; head < s.heads; ++head) {
+        move<Element>(s.keys, s.key_dim, s.key_step(), sources, targets, count,
+                      [&](int64_t slot) { return s.key_at(slot, head); });
+        move<Element>(s.values, s.value_dim, 1, sources, targets, count,
+                      [&](int64_t slot) { return s.value_at(slot, head); });
+    }
+}
+
+}  // namespace
+
+void write_key(const KvStore& store, int64_t slot, int64_t head, const float* key) {
+    const int64_t at = store.key_at(slot, head);
+    if (!store.is_panels) return narrow(key, store.key_dim, store.format, store.keys, at);
+    for (int64_t d = 0; d < store.key_dim; ++d) narrow(key + d, 1, store.format, store.keys, at + d * kPanel);
+}
+
+void read_key(const KvStore& store, int64_t slot, int64_t head, float* key) {
+    const int64_t at = store.key_at(slot, head);
+    if (!store.is_panels) return widen(store.keys, at, store.key_dim, store.format, key);
+    for (int64_t d = 0; d < store.key_dim; ++d) widen(store.keys, at + d * kPanel, 1, store.format, key + d);
+}
 
 void copy_in_order(void* store, int64_t bytes, const int64_t* sources, const int64_t* targets, int64_t count) {
     auto* base = static_cast<uint8_t*>(store);
     for (int64_t i = 0; i < count; ++i) std::memmove(base + targets[i] * bytes, base + sources[i] * bytes, bytes);
 }
 
-void copy_at_once(void* store, int64_t bytes, const int64_t* sources, const int64_t* targets, int64_t count) {
-    auto* base = static_cast<uint8_t*>(store);
-    std::vector<uint8_t> read(static_cast<size_t>(count * bytes));
-    for (int64_t i = 0; i < count; ++i) std::memcpy(read.data() + i * bytes, base + sources[i] * bytes, bytes);
-    for (int64_t i = 0; i < count; ++i) std::memcpy(base + targets[i] * bytes, read.data() + i * bytes, bytes);
+void move_slots(const KvStore& store, const int64_t* sources, const int64_t* targets, int64_t count) {
+    if (store.format == Format::kF32) {
+        move_all<uint32_t>(store, sources, targets, count);
+    } else {
+        move_all<uint16_t>(store, sources, targets, count);
+    }
 }
 
 void rotate_keys(const KvRotation& r, const Table& table) {
-    std::vector<float> key(static_cast<size_t>(r.dim));
+    std::vector<float> key(static_cast<size_t>(r.store.key_dim));
     for (int64_t i = 0; i < r.count; ++i) {
-        for (int64_t head = 0; head < r.heads; ++head) {
-            const int64_t offset = (r.slots[i] * r.heads + head) * r.dim;
-            widen(r.keys, offset, r.dim, r.format, key.data());
-            table.rope_head(key.data(), r.cos + i * r.angles, r.sin + i * r.angles, r.angles, r.dim, r.is_interleaved,
-                            key.data());
-            narrow(key.data(), r.dim, r.format, r.keys, offset);
+        for (int64_t head = 0; head < r.store.heads; ++head) {
+            read_key(r.store, r.slots[i], head, key.data());
+            table.rope_head(key.data(), r.cos + i * r.angles, r.sin + i * r.angles, r.angles, r.store.key_dim,
+                            r.is_interleaved, key.data());
+            write_key(r.store, r.slots[i], head, key.data());
         }
     }
 }

@@ -1,4 +1,4 @@
-// Moving and turning what a store holds. Slots and pages are checked by the caller.
+// Where a store keeps keys and values; moving and turning them. Slots and pages are checked by the caller.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,47 @@
 
 namespace vivace {
 
+// A plain store keeps each slot's heads side by side: keys (pages, page_size, heads, key_dim), values alike. A store of
+// panels keeps each head of a page side by side: keys (pages, heads, page_size / 16, key_dim, 16), so that one vector
+// holds one dim of 16 keys, and values (pages, heads, page_size, value_dim).
+struct KvStore {
+    void* keys;
+    void* values;
+    Format format;
+    bool is_panels;
+    int64_t pages, page_size, heads, key_dim, value_dim;
+
+    int64_t slots() const { return pages * page_size; }
+    int64_t key_step() const { return is_panels ? kPanel : 1; }  // elements between two dims of a key
+
+    // Elements before the first one of a slot's key, and of its value.
+    int64_t key_at(int64_t slot, int64_t head) const {
+        if (!is_panels) return (slot * heads + head) * key_dim;
+        const int64_t page = slot / page_size, unit = slot % page_size;
+        return ((page * heads + head) * page_size + unit / kPanel * kPanel) * key_dim + unit % kPanel;
+    }
+    int64_t value_at(int64_t slot, int64_t head) const {
+        if (!is_panels) return (slot * heads + head) * value_dim;
+        return ((slot / page_size * heads + head) * page_size + slot % page_size) * value_dim;
+    }
+};
+
+// Round a key of float32 into its slot, or widen it from there. key (key_dim)
+void write_key(const KvStore& store, int64_t slot, int64_t head, const float* key);
+void read_key(const KvStore& store, int64_t slot, int64_t head, float* key);
+
 // Copy pieces of `bytes` within a store one after another, so that a piece written by one pair may be read by a later one.
 void copy_in_order(void* store, int64_t bytes, const int64_t* sources, const int64_t* targets, int64_t count);
 
-// Copy pieces of `bytes` within a store; all reads happen before the first write.
-void copy_at_once(void* store, int64_t bytes, const int64_t* sources, const int64_t* targets, int64_t count);
+// Copy slots within a store; all reads happen before the first write.
+void move_slots(const KvStore& store, const int64_t* sources, const int64_t* targets, int64_t count);
 
 struct KvRotation {
-    void* keys;  // (.., heads, dim)
-    Format format;
+    KvStore store;
     const int64_t* slots;  // (count)
     const float* cos;      // (count, angles)
     const float* sin;      // (count, angles)
-    int64_t count, heads, dim, angles;
+    int64_t count, angles;
     bool is_interleaved;
 };
 

@@ -70,6 +70,9 @@ void check_indices(const char* name, const Index* indices, int64_t count, int64_
     }
 }
 
+// A store as its two tensors show it: five dims of keys are panels. Raises ValueError where they do not fit together.
+KvStore store_of(const Array& keys, const Array& values);
+
 void add_rows(Classes& classes);
 void add_attention(Classes& classes);
 void add_kv(Classes& classes);

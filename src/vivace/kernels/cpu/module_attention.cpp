@@ -22,17 +22,15 @@ void check_starts(const int64_t* starts, int64_t sequences, int64_t rows) {
 }
 
 // Shapes that both methods share. q (rows, heads, dim), y (rows, heads, value_dim).
-AttentionStep step_of(const Array& q, const Array& y, int64_t kv_heads, const MaybeArray& sinks) {
+AttentionStep step_of(const Array& q, const Array& y, const KvStore& store, const MaybeArray& sinks) {
     AttentionStep step{};
+    step.store = store;
     step.heads = size_of(q, 1);
-    step.key_dim = size_of(q, 2);
-    step.value_dim = size_of(y, 2);
-    step.kv_heads = kv_heads;
-    step.q = floats(q, "q", {kAny, kAny, kAny});
-    step.y = floats(y, "y", {size_of(q, 0), step.heads, kAny});
+    step.q = floats(q, "q", {kAny, kAny, store.key_dim});
+    step.y = floats(y, "y", {size_of(q, 0), step.heads, store.value_dim});
     step.sinks = floats(sinks, "sinks", {step.heads});
-    if (kv_heads < 1 || step.heads % kv_heads != 0) {
-        refuse(std::to_string(step.heads) + " heads cannot share " + std::to_string(kv_heads) + " key heads");
+    if (store.heads < 1 || step.heads % store.heads != 0) {
+        refuse(std::to_string(step.heads) + " heads cannot share " + std::to_string(store.heads) + " key heads");
     }
     return step;
 }
@@ -89,13 +87,11 @@ void list_tree(AttentionStep& step, const Sequences& where, int64_t s) {
 Op attention(const Array& q, const Array& keys, const Array& values, const Array& table, int64_t page_size,
              const Array& starts, const Array& context, const MaybeArray& parent, const MaybeArray& sinks, float scale,
              int64_t window, float soft_cap, bool is_causal, const Array& y) {
-    AttentionStep step = step_of(q, y, size_of(keys, 2), sinks);
+    AttentionStep step = step_of(q, y, store_of(keys, values), sinks);
     const int64_t rows = size_of(q, 0), sequences = size_of(context, 0);
-    step.format = format_of(keys);
-    step.page_size = page_size;
-    step.keys = data_of(keys, "keys", keys.dtype(), "float", {kAny, page_size, step.kv_heads, step.key_dim});
-    step.values = data_of(values, "values", keys.dtype(), "like the keys",
-                          {size_of(keys, 0), page_size, step.kv_heads, step.value_dim});
+    if (page_size != step.store.page_size) {
+        refuse("pages of " + std::to_string(page_size) + " units in a store of " + std::to_string(step.store.page_size));
+    }
     set_reach(step, window, is_causal);
     step.scale = scale;
     step.soft_cap = soft_cap;
@@ -105,7 +101,7 @@ Op attention(const Array& q, const Array& keys, const Array& values, const Array
                           ints(table, "table", {sequences, kAny}),
                           size_of(table, 1),
                           page_size,
-                          size_of(keys, 0)};
+                          step.store.pages};
     return {{rows, sequences}, [=](Kernels& kernels, const Extent& extent) {
                 check_starts(where.starts, extent.sequences, extent.rows);
                 AttentionStep now = step;
@@ -122,12 +118,16 @@ Op attention(const Array& q, const Array& keys, const Array& values, const Array
 
 Op attention_packed(const Array& q, const Array& keys, const Array& values, const Array& starts, float scale,
                     int64_t window, float soft_cap, bool is_causal, const Array& y) {
-    AttentionStep step = step_of(q, y, size_of(keys, 1), std::nullopt);
     const int64_t rows = size_of(q, 0), sequences = size_of(starts, 0) - 1;
-    step.format = Format::kF32;
-    step.page_size = 1;
-    step.keys = floats(keys, "keys", {rows, step.kv_heads, step.key_dim});
-    step.values = floats(values, "values", {rows, step.kv_heads, step.value_dim});
+    KvStore store{};  // each row is a page of its own
+    store.pages = rows;
+    store.page_size = 1;
+    store.heads = size_of(keys, 1);
+    store.key_dim = size_of(keys, 2);
+    store.value_dim = size_of(values, 2);
+    store.keys = floats(keys, "keys", {rows, kAny, kAny});
+    store.values = floats(values, "values", {rows, store.heads, kAny});
+    AttentionStep step = step_of(q, y, store, std::nullopt);
     set_reach(step, window, is_causal);
     step.scale = scale;
     step.soft_cap = soft_cap;

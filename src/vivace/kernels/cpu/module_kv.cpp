@@ -7,55 +7,76 @@
 namespace vivace {
 namespace {
 
-using Copy = void (*)(void*, int64_t, const int64_t*, const int64_t*, int64_t);
-
-// Copy pages (or slots) within a tensor of them, (pieces, ...).
-void copy(const Array& store, const Array& sources, const Array& targets, Copy call) {
-    const int64_t count = size_of(sources, 0), pieces = size_of(store, 0);
+void kv_copy(Kernels&, const Array& keys, const Array& values, const Array& sources, const Array& targets) {
+    const KvStore store = store_of(keys, values);
+    const int64_t count = size_of(sources, 0), heads = store.heads * store.page_size * bytes_of(store.format);
     const int64_t* from = longs(sources, "sources", {kAny});
     const int64_t* to = longs(targets, "targets", {count});
-    void* data = data_of(store, "store", store.dtype(), "anything", shape_of(store));
-    check_indices("sources", from, count, pieces);
-    check_indices("targets", to, count, pieces);
-    const int64_t bytes = pieces ? static_cast<int64_t>(store.size() * store.itemsize()) / pieces : 0;
+    check_indices("sources", from, count, store.pages);
+    check_indices("targets", to, count, store.pages);
     nb::gil_scoped_release unlocked;
-    call(data, bytes, from, to, count);
+    copy_in_order(store.keys, heads * store.key_dim, from, to, count);
+    copy_in_order(store.values, heads * store.value_dim, from, to, count);
 }
 
-void kv_copy(Kernels&, const Array& store, const Array& sources, const Array& targets) {
-    copy(store, sources, targets, &copy_in_order);
+void kv_move(Kernels&, const Array& keys, const Array& values, const Array& sources, const Array& targets) {
+    const KvStore store = store_of(keys, values);
+    const int64_t count = size_of(sources, 0);
+    const int64_t* from = longs(sources, "sources", {kAny});
+    const int64_t* to = longs(targets, "targets", {count});
+    check_indices("sources", from, count, store.slots());
+    check_indices("targets", to, count, store.slots());
+    nb::gil_scoped_release unlocked;
+    move_slots(store, from, to, count);
 }
 
-void kv_move(Kernels&, const Array& store, const Array& sources, const Array& targets) {
-    copy(store, sources, targets, &copy_at_once);
-}
-
-void kv_rotate(Kernels& kernels, const Array& keys, const Array& slots, const Array& cos, const Array& sin,
-               const std::string& pairing) {
+void kv_rotate(Kernels& kernels, const Array& keys, const Array& values, const Array& slots, const Array& cos,
+               const Array& sin, const std::string& pairing) {
     KvRotation rotation{};
+    rotation.store = store_of(keys, values);
     rotation.count = size_of(slots, 0);
-    rotation.heads = size_of(keys, 1);
-    rotation.dim = size_of(keys, 2);
     rotation.angles = size_of(cos, 1);
-    rotation.format = format_of(keys);
-    rotation.keys = data_of(keys, "keys", keys.dtype(), "float", {kAny, kAny, kAny});
     rotation.slots = longs(slots, "slots", {kAny});
     rotation.cos = floats(cos, "cos", {rotation.count, kAny});
     rotation.sin = floats(sin, "sin", {rotation.count, rotation.angles});
     rotation.is_interleaved = pairing == "interleaved";
-    if (2 * rotation.angles > rotation.dim) refuse("more angles than pairs of dims");
-    check_indices("slots", rotation.slots, rotation.count, size_of(keys, 0));
+    if (2 * rotation.angles > rotation.store.key_dim) refuse("more angles than pairs of dims");
+    check_indices("slots", rotation.slots, rotation.count, rotation.store.slots());
     nb::gil_scoped_release unlocked;
     kernels.rotate_keys(rotation);
 }
 
 }  // namespace
 
+KvStore store_of(const Array& keys, const Array& values) {
+    KvStore store{};
+    store.format = format_of(keys);
+    store.is_panels = keys.ndim() == 5;
+    store.pages = size_of(keys, 0);
+    if (store.is_panels) {
+        store.heads = size_of(keys, 1);
+        store.page_size = size_of(keys, 2) * kPanel;
+        store.key_dim = size_of(keys, 3);
+        store.keys = data_of(keys, "keys", keys.dtype(), "float", {kAny, kAny, kAny, kAny, kPanel});
+    } else {
+        store.page_size = size_of(keys, 1);
+        store.heads = size_of(keys, 2);
+        store.key_dim = size_of(keys, 3);
+        store.keys = data_of(keys, "keys", keys.dtype(), "float", {kAny, kAny, kAny, kAny});
+    }
+    store.value_dim = size_of(values, 3);
+    const int64_t second = store.is_panels ? store.heads : store.page_size;
+    const int64_t third = store.is_panels ? store.page_size : store.heads;
+    store.values = data_of(values, "values", keys.dtype(), "like the keys", {store.pages, second, third, kAny});
+    return store;
+}
+
 void add_kv(Classes& c) {
-    c.kernels.def("kv_copy", &kv_copy, nb::arg("store"), nb::arg("sources"), nb::arg("targets"))
-        .def("kv_move", &kv_move, nb::arg("store"), nb::arg("sources"), nb::arg("targets"))
-        .def("kv_rotate", &kv_rotate, nb::arg("keys"), nb::arg("slots"), nb::arg("cos"), nb::arg("sin"),
-             nb::arg("pairing"));
+    using nb::arg;
+    c.kernels
+        .def("kv_copy", &kv_copy, arg("keys"), arg("values"), arg("sources"), arg("targets"))
+        .def("kv_move", &kv_move, arg("keys"), arg("values"), arg("sources"), arg("targets"))
+        .def("kv_rotate", &kv_rotate, arg("keys"), arg("values"), arg("slots"), arg("cos"), arg("sin"), arg("pairing"));
 }
 
 }  // namespace vivace

@@ -170,27 +170,20 @@ Op qkv_store(const Array& x, const MaybeArray& q_norm, const MaybeArray& k_norm,
     QkvStep step{};
     step.is_interleaved = is_interleaved(pairing);
     step.eps = eps;
-    step.format = format_of(keys);
+    step.store = store_of(keys, values);
     step.heads = size_of(q, 1);
-    step.head_dim = size_of(q, 2);
-    step.kv_heads = size_of(keys, 2);
-    step.value_dim = size_of(values, 3);
+    const int64_t key_dim = step.store.key_dim, kv_width = step.store.heads * (key_dim + step.store.value_dim);
     step.angles = size_of(cos, 1);
-    step.q = floats(q, "q", {rows, kAny, kAny});
-    const int64_t k_width = step.kv_heads * (step.head_dim + step.value_dim);
-    step.x = floats(x, "x", {kAny, step.heads * step.head_dim + k_width});
-    step.q_norm = floats(q_norm, "q_norm", {step.head_dim});
-    step.k_norm = floats(k_norm, "k_norm", {step.head_dim});
+    step.q = floats(q, "q", {rows, kAny, key_dim});
+    step.x = floats(x, "x", {kAny, step.heads * key_dim + kv_width});
+    step.q_norm = floats(q_norm, "q_norm", {key_dim});
+    step.k_norm = floats(k_norm, "k_norm", {key_dim});
     step.cos = floats(cos, "cos", {rows, kAny});
     step.sin = floats(sin, "sin", {rows, step.angles});
     step.slot = longs(slot, "slot", {rows});
-    step.keys = data_of(keys, "keys", keys.dtype(), "float", {kAny, kAny, kAny, step.head_dim});
-    step.values = data_of(values, "values", keys.dtype(), "like the keys",
-                          {size_of(keys, 0), size_of(keys, 1), step.kv_heads, kAny});
-    const int64_t slots = size_of(keys, 0) * size_of(keys, 1);
-    if (2 * step.angles > step.head_dim) refuse("more angles than pairs of dims");
+    if (2 * step.angles > key_dim) refuse("more angles than pairs of dims");
     return {{rows}, [=](Kernels& kernels, const Extent& extent) {
-                check_indices("slot", step.slot, extent.rows, slots);
+                check_indices("slot", step.slot, extent.rows, step.store.slots());
                 kernels.qkv_store(step, extent.rows);
             }};
 }

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 
-namespace vivace {
+#include "table.h"
 
-enum class Format { kF32, kBf16, kF16 };
+namespace vivace {
 
 inline float from_bits(uint32_t bits) {
     float x;

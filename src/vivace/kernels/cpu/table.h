@@ -28,9 +28,13 @@ struct LinearBlock {
 
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kTanh };
 
+// How a store keeps its numbers.
+enum class Format { kF32, kBf16, kF16 };
+
 constexpr int kBlockQueries = 32;  // most queries of one attention block
 
-// Some queries over the units of one sequence, for one key head. Query i sees units first[i] .. last[i] - 1.
+// Some queries over the units of one sequence, for one key head. Query i sees units first[i] .. last[i] - 1. Units come
+// in panels of 16; what the panels hold beyond the units that are seen does not matter.
 struct AttentionBlock {
     const float* queries[kBlockQueries];  // (key_dim) each
     float* outputs[kBlockQueries];        // (value_dim) each
@@ -38,16 +42,16 @@ struct AttentionBlock {
     int64_t first[kBlockQueries];
     int64_t last[kBlockQueries];
     int query_count;
-    const float* const* keys;    // (units) pointers to (key_dim)
-    const float* const* values;  // (units) pointers to (value_dim)
+    const void* const* keys;    // (units / 16) pointers to (key_dim, 16)
+    const void* const* values;  // (units / 16) pointers to (16, value_dim)
+    Format format;
     int64_t units;
     int64_t key_dim;
     int64_t value_dim;
     float scale;
     float soft_cap;        // 0: none
     float* scores;         // scratch (query_count, score_stride)
-    int64_t score_stride;  // units, rounded up to whole vectors
-    float* turned;         // scratch (key_dim, 16)
+    int64_t score_stride;  // units, rounded up to whole panels
 };
 
 struct Table {
