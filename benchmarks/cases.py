@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, LinearWeight, QkvSpec, Rows, f32_weight
+from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, LinearWeight, QkvSpec, Rows, StoreShape, f32_weight
 from vivace.kernels.select import BoundOps
+from vivace.kernels.store import store_dtype
 
 PAGE_SIZE = 16
 
@@ -42,8 +43,9 @@ def all_cases(*, is_full: bool) -> Iterator[Case]:
     for count in (1, 127):
         yield from _elementwise(count, 576, 1536)
         yield from _coarse(count)
-    for spans in _attention_spans(is_full=is_full):
-        yield _attention(spans)
+    for store_format in ("f32", "f16"):
+        for spans in _attention_spans(is_full=is_full):
+            yield _attention(spans, store_format)
     yield _attention_packed((64, 17, 128))
     yield from _stores()
 
@@ -111,7 +113,7 @@ def _coarse(rows: int) -> Iterator[Case]:
     def qkv(ops: BoundOps) -> Callable[[], Tensor]:
         x, weight, cos = torch.randn(rows, size), _packed(ops, outputs, size), torch.rand(rows, dim // 2)
         store, where = (
-            _store(rows, kv_heads, dim),
+            _store(ops, rows, kv_heads, dim),
             GroupRows(torch.arange(rows) + PAGE_SIZE, torch.zeros(1, 1), PAGE_SIZE),
         )
         spec = QkvSpec(heads, kv_heads, dim)
@@ -136,30 +138,34 @@ def _coarse(rows: int) -> Iterator[Case]:
 
 
 def _attention_spans(*, is_full: bool) -> Iterator[tuple[tuple[int, int], ...]]:
-    """(context, rows) of each sequence: a decode, decodes of several, a prompt, a chunk."""
-    yield ((200, 1),)
+    """(context, rows) of each sequence: decodes of one and of several, prompts, a chunk."""
+    contexts = (127, 1023, 8191) if is_full else (127, 1023)
+    for streams in (1, 16, 64):
+        for context in contexts:
+            if streams * context < 1 << 18:  # 400 MB in float32
+                yield ((context, 1),) * streams
     yield ((500, 1), (33, 1), (129, 1), (250, 1))
-    yield ((0, 128),)
+    yield ((0, 512),)
     yield ((100, 61),)
     if is_full:
-        yield ((4000, 1),)
-        yield tuple((500 + 7 * i, 1) for i in range(32))
-        yield ((0, 1024),)
+        yield ((3584, 512),)
 
 
-def _attention(spans: tuple[tuple[int, int], ...]) -> Case:
+def _attention(spans: tuple[tuple[int, int], ...], store_format: str) -> Case:
+    """Bytes of keys and values count as the store keeps them."""
     spec = AttentionSpec(heads=9, kv_heads=3, head_dim=64, scale=0.125)
     pairs = sum(count * context + count * (count + 1) // 2 for context, count in spans)
     units, rows = sum(context + count for context, count in spans), sum(count for _, count in spans)
 
     def prepare(ops: BoundOps) -> Callable[[], Tensor]:
-        store, step = _store(units + PAGE_SIZE * len(spans), 3, 64), _rows(spans)
+        store, step = _store(ops, units + PAGE_SIZE * len(spans), 3, 64, store_format), _rows(spans)
         q = torch.randn(rows, 9, 64)
         return lambda: ops.attention(q, store, step, "full", spec)
 
     name = f"{len(spans)} x " if len(spans) > 1 else ""
-    shape = f"{name}{spans[0][1]} rows at {spans[0][0]}"
-    return Case("attention", shape, 4 * pairs * 9 * 64, 4 * (2 * units * 3 * 64 + 2 * rows * 9 * 64), prepare)
+    shape = f"{store_format} {name}{spans[0][1]} at {spans[0][0]}"
+    number = store_dtype(store_format).itemsize
+    return Case("attention", shape, 4 * pairs * 9 * 64, 2 * number * units * 3 * 64 + 8 * rows * 9 * 64, prepare)
 
 
 def _attention_packed(lengths: tuple[int, ...]) -> Case:
@@ -181,15 +187,15 @@ def _stores() -> Iterator[Case]:
     pages, slots = torch.arange(1, 5), torch.arange(PAGE_SIZE, PAGE_SIZE + 7)
 
     def copy(ops: BoundOps) -> Callable[[], None]:
-        store = _store(200, 3, 64)
+        store = _store(ops, 200, 3, 64)
         return lambda: ops.kv_copy(store, pages, pages + 5)
 
     def move(ops: BoundOps) -> Callable[[], None]:
-        store = _store(200, 3, 64)
+        store = _store(ops, 200, 3, 64)
         return lambda: ops.kv_move(store, slots, slots + 3)
 
     def rotate(ops: BoundOps) -> Callable[[], None]:
-        store, cos = _store(200, 3, 64), torch.rand(7, 32)
+        store, cos = _store(ops, 200, 3, 64), torch.rand(7, 32)
         return lambda: ops.kv_rotate(store, slots, cos, cos, "half")
 
     yield Case("kv_copy", "4 pages", 0, 2 * 4 * page_bytes, copy)
@@ -201,9 +207,12 @@ def _packed(ops: BoundOps, outputs: int, inputs: int) -> LinearWeight:
     return ops.pack_linear(f32_weight(torch.randn(outputs, inputs)))
 
 
-def _store(units: int, kv_heads: int, dim: int) -> KVStore:
-    shape = (units // PAGE_SIZE + 2, PAGE_SIZE, kv_heads, dim)
-    return KVStore(torch.randn(shape), torch.randn(shape))
+def _store(ops: BoundOps, units: int, kv_heads: int, dim: int, store_format: str = "f32") -> KVStore:
+    """A store as the operations make it, filled with random numbers, so that every page has memory."""
+    store = ops.make_store(StoreShape(units // PAGE_SIZE + 2, PAGE_SIZE, kv_heads, dim, dim), store_format)
+    store.keys.normal_()
+    store.values.normal_()
+    return store
 
 
 def _rows(spans: tuple[tuple[int, int], ...]) -> Rows:

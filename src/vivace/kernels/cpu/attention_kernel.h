@@ -176,9 +176,10 @@ private:
         for (; d < b.value_dim; d += kPanel) weigh_dims<F, Queries, 1>(b, query, begin, end, d, b.value_dim - d);
     }
 
-    // The same for Vectors * 16 dims from d on; `width` dims of the last vector exist.
+    // The same for Vectors * 16 dims from d on; of a single vector `rest` dims exist.
     template <Format F, int Queries, int Vectors>
-    static void weigh_dims(const AttentionBlock& b, int query, int64_t begin, int64_t end, int64_t d, int64_t width) {
+    static void weigh_dims(const AttentionBlock& b, int query, int64_t begin, int64_t end, int64_t d, int64_t rest) {
+        const int64_t width = Vectors > 1 ? kPanel : rest;  // then known to the compiler
         Vec16 sum[Queries][Vectors];
         for (int q = 0; q < Queries; ++q)
             for (int v = 0; v < Vectors; ++v) sum[q][v] = load_some<Vec16>(b.outputs[query + q] + d + v * kPanel, width, 0.0f);
