@@ -45,7 +45,7 @@ def test_every_work_keeps_all_its_readings(report: Report) -> None:
 def test_the_report_is_plain_json_and_says_what_it_was_measured_with(report: Report) -> None:
     again = json.loads(json.dumps(report))
     assert again["settings"]["threads"] == 1
-    assert again["settings"]["kv_format"] == ["f32"]
+    assert again["settings"]["kv_format"] in (["f32"], ["f32_panel16"])  # as the operations keep it
     assert again["model"]["weight_bytes"] == sum(again["model"]["formats"].values()) > 0
     assert {"vivace", "commit", "python", "torch"} <= again["software"].keys()
     assert again["memory"]["load_peak_bytes"] >= again["memory"]["before_bytes"] > 0
