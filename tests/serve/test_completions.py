@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import openai
 import pytest
 
@@ -86,12 +88,15 @@ def test_echo_with_logprobs_is_aligned(client: openai.OpenAI) -> None:
     assert all(len(top) >= 2 for top in scores.top_logprobs[1:])
 
 
-def test_streamed_logprobs_equal_whole_ones(client: openai.OpenAI) -> None:
-    whole = _complete(client, echo=True, logprobs=1, stop="ook", max_tokens=30).choices[0].logprobs
+@pytest.mark.parametrize("stop", ["ook", [f"{letter}\x01" for letter in "aeinorstdly."]])
+def test_streamed_logprobs_equal_whole_ones(client: openai.OpenAI, stop: str | list[str]) -> None:
+    """A stop string may hold back a part of a token, whose text is then ahead of it."""
+    options: dict[str, Any] = {"echo": True, "logprobs": 1, "stop": stop, "max_tokens": 30}
+    whole = _complete(client, **options).choices[0].logprobs
     tokens: list[str] = []
     offsets: list[int] = []
     scores: list[float | None] = []
-    for chunk in _complete(client, echo=True, logprobs=1, stop="ook", max_tokens=30, stream=True):  # type: ignore[call-overload]
+    for chunk in _complete(client, **options, stream=True):  # type: ignore[call-overload]
         part = chunk.choices[0].logprobs
         if part is not None:
             tokens += part.tokens

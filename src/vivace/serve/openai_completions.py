@@ -80,8 +80,8 @@ class _Answer:
                     tokens, text = prompt + tokens, _joined(prompt) + text
                 state.has_begun = True
                 if text or delta.finish_reason:
-                    yield self._chunk(index, text, tokens, state.length, delta.finish_reason)
-                state.length += len(text)
+                    yield self._chunk(index, text, tokens, state.offset, delta.finish_reason)
+                state.offset += len(_joined(tokens))
         if self._with_usage:
             yield {**self._head, "choices": [], "usage": self._usage(usage)}
 
@@ -112,10 +112,10 @@ class _Answer:
 
 @dataclass
 class _Choice:
-    """What was streamed of one choice so far."""
+    """What was streamed of one choice so far. `offset`: where the next token begins; text may be ahead of its token."""
 
     has_begun: bool = False
-    length: int = 0
+    offset: int = 0
 
 
 def _sessions(model: Model, body: CompletionRequest) -> tuple[list[list[int]], list[Session]]:

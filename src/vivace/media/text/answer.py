@@ -91,8 +91,12 @@ class Answer:
 
     def _report(self, visible: str, *, at_end: bool) -> Piece:
         # A token without text waits for text after it, so that no piece is without text before the end.
+        if not (visible or at_end or self.is_stopped):
+            return Piece("", ())
+        # The last token may yet get the replacement of a character that it began and nothing completes.
+        num_held = 0 if at_end or self.is_stopped else int(self._detokenizer.is_within_character)
         tokens = []
-        while self._waiting:
+        while len(self._waiting) > num_held:
             start, token_id, text = self._waiting[0]
             if self._stops.match is not None and start >= self._num_visible:
                 self._waiting.clear()

@@ -47,6 +47,11 @@ class Detokenizer:
         self._strip_space = tokenizer.vocabulary.strips_leading_space and not has_text_before
         self._prompt_tail = _unfinished_character(tokenizer, prompt_ids)
 
+    @property
+    def is_within_character(self) -> bool:
+        """Whether the last bytes fed wait for the rest of their character."""
+        return bool(self._decoder.getstate()[0])
+
     def feed(self, ids: Iterable[int]) -> str:
         """Return the text that these ids complete; it may be empty. Raises InvalidRequest for an unknown id."""
         return "".join([self._feed_one(token_id) for token_id in ids])
