@@ -33,9 +33,7 @@ class _Plain:
     def draw(self, scored: Scored, history: Callable[[], History], position: int) -> int:
         past = history()
         assert past.prompt == len(PROMPT)
-        assert int(scored.row.argmax()) == scored.best == past.ids[-1], (
-            "the row is not that of the last token"
-        )
+        assert int(scored.row.argmax()) == scored.best == past.ids[-1], "the row is not that of the last token"
         self.asked.append((position, past.ids.tolist()))
         if self.fails_after == past.ids[-1]:
             raise StepFailed("no number")
