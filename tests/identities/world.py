@@ -16,8 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from vivace.config import EngineConfig, KernelChoice, KVFormat
 from vivace.engine.batch import Batch, Keep
 from vivace.engine.job import Job
@@ -31,6 +29,7 @@ from vivace.models.base import Decoder
 from vivace.models.load import load_model
 from vivace.pipelines.generate import GeneratePipeline
 from vivace.pipelines.requests import GenerateRequest, Reply, TokenLogprob
+from vivace.pipelines.sampler import Scored
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 PAGE_SIZES = (1, 2, 4, 8, 16, 32)
@@ -66,12 +65,12 @@ class Recorder:
     def __init__(self, sampler: Any, result: Result, *, fails_at: int | None = None) -> None:
         self.sampler, self.result, self.fails_at = sampler, result, fails_at
 
-    def draw(self, logits: Tensor, history: Callable[[], Any], position: int, best: int | None = None) -> int:
+    def draw(self, scored: Scored, history: Callable[[], Any], position: int) -> int:
         if position == self.fails_at:
             raise RuntimeError(FAULT)
-        seen = logits.numpy().tobytes()
+        seen = scored.row.numpy().tobytes()
         assert self.result.logits.setdefault(position, seen) == seen, f"two draws at {position} differ"
-        drawn: int = self.sampler.draw(logits, history, position, best)
+        drawn: int = self.sampler.draw(scored, history, position)
         return drawn
 
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.techniques.sampling.reference import distance, expected, probabilities, random_logits
 from vivace.errors import InvalidRequest, StepFailed
-from vivace.pipelines.sampler import Sampler
+from vivace.pipelines.sampler import Sampler, Scored
 from vivace.techniques.sampling.base import History, Parts
 
 PROMPT, ANSWER, END = [5, 9, 9, 17], [3, 9, 3, 3, 40], (1, 3)
@@ -27,6 +27,10 @@ SETTINGS = {
 
 def _history() -> History:
     return History(torch.tensor(PROMPT + ANSWER), len(PROMPT))
+
+
+def _scored(logits: torch.Tensor) -> Scored:
+    return next(Scored.of(logits[None], logits[None].argmax(-1)))
 
 
 def _sampler(settings: dict, seed: int = 0, vocab: int = 400) -> Sampler:
@@ -52,31 +56,31 @@ def test_the_order_in_which_a_request_names_techniques_does_not_matter() -> None
 def test_logits_are_never_written_to() -> None:
     logits = random_logits(400)
     before = logits.clone()
-    _sampler(SETTINGS).draw(logits, _history, 3)
+    _sampler(SETTINGS).draw(_scored(logits), _history, 3)
     assert torch.equal(logits, before)
 
 
 def test_nothing_chosen_is_greedy() -> None:
     logits = random_logits(400)
-    assert _sampler({}).draw(logits, _history, 3) == int(logits.argmax())
-    assert _sampler({"top_k": 5, "top_p": 0.5}).draw(logits, _history, 3) == int(logits.argmax())
+    assert _sampler({}).draw(_scored(logits), _history, 3) == int(logits.argmax())
+    assert _sampler({"top_k": 5, "top_p": 0.5}).draw(_scored(logits), _history, 3) == int(logits.argmax())
 
 
 def test_greedy_still_applies_edits() -> None:
     logits = random_logits(400)
-    assert _sampler({"logit_bias": {11: 100.0}}).draw(logits, _history, 3) == 11
+    assert _sampler({"logit_bias": {11: 100.0}}).draw(_scored(logits), _history, 3) == 11
 
 
 def test_temperature_one_thousandth_draws_the_most_likely_of_distinct_scores() -> None:
     logits = random_logits(400)
-    drawn = {_sampler({"temperature": 0.001}, seed).draw(logits, _history, 3) for seed in range(20)}
+    drawn = {_sampler({"temperature": 0.001}, seed).draw(_scored(logits), _history, 3) for seed in range(20)}
     assert drawn == {int(logits.argmax())}
 
 
 def test_draws_of_the_whole_chain_follow_the_reference() -> None:
     logits = random_logits(400, width=2.0)
     exact, draws, sampler = expected(logits, SETTINGS, PROMPT, ANSWER, END), 4000, _sampler(SETTINGS)
-    counts = np.bincount([sampler.draw(logits, _history, place) for place in range(draws)], minlength=400)
+    counts = np.bincount([sampler.draw(_scored(logits), _history, place) for place in range(draws)], minlength=400)
     mean = 0.5 * np.sqrt(2 * exact * (1 - exact) / (math.pi * draws)).sum()  # mean distance of a perfect sampler
     assert distance(counts / draws, exact) < 2 * mean
 
@@ -87,13 +91,13 @@ def test_scores_that_are_no_numbers_fail_the_step(value: float, settings: dict) 
     logits = random_logits(400)
     logits[33] = value
     with pytest.raises(StepFailed, match=r"position 12"):
-        _sampler(settings).draw(logits, _history, 12)
+        _sampler(settings).draw(_scored(logits), _history, 12)
 
 
 def test_excluding_every_id_fails_the_step() -> None:
     sampler = Sampler({"min_tokens": {"value": 9}}, Parts(2, (0, 1)), 0)
     with pytest.raises(StepFailed, match=r"excludes every id"):
-        sampler.draw(torch.zeros(2), _history, 1)
+        sampler.draw(_scored(torch.zeros(2)), _history, 1)
 
 
 @pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])

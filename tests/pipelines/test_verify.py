@@ -14,7 +14,8 @@ from vivace.errors import StepFailed
 from vivace.pipelines.answer import Answer
 from vivace.pipelines.requests import GenerateRequest
 from vivace.pipelines.rows import keys_of
-from vivace.pipelines.verify import Run, Scored, verify
+from vivace.pipelines.sampler import Scored
+from vivace.pipelines.verify import Run, verify
 from vivace.techniques.sampling.base import History
 from vivace.techniques.speculation.base import EMPTY, ROOT, DraftTree
 
@@ -29,10 +30,10 @@ class _Plain:
         self.fails_after = fails_after
         self.asked: list[tuple[int, list[int]]] = []
 
-    def draw(self, logits: torch.Tensor, history: Callable[[], History], position: int, best: int) -> int:
+    def draw(self, scored: Scored, history: Callable[[], History], position: int) -> int:
         past = history()
         assert past.prompt == len(PROMPT)
-        assert int(logits.argmax()) == best == past.ids[-1], "the row is not that of the last token of the history"
+        assert int(scored.row.argmax()) == scored.best == past.ids[-1], "the row is not that of the last token"
         self.asked.append((position, past.ids.tolist()))
         if self.fails_after == past.ids[-1]:
             raise StepFailed("no number")
@@ -59,7 +60,8 @@ def _job(sampler: Any, generated: tuple[int, ...] = (), **fields: Any) -> Job:
 
 def _scores(last: int, tree: DraftTree) -> list[Scored]:
     """One row per guess, with its largest score at the guess itself, so that rows can be told apart."""
-    return [(torch.nn.functional.one_hot(torch.tensor(token), VOCAB).float(), token) for token in (last, *tree.ids)]
+    tokens = torch.tensor((last, *tree.ids))
+    return list(Scored.of(torch.nn.functional.one_hot(tokens, VOCAB).float(), tokens))
 
 
 def _verify(job: Job, tree: DraftTree) -> Run:

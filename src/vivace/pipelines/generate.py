@@ -33,8 +33,8 @@ from vivace.pipelines.memory import longest_job, page_counts
 from vivace.pipelines.replay import DecoderReplay, try_replay
 from vivace.pipelines.requests import GenerateRequest, TokenLogprob
 from vivace.pipelines.rows import KEY_BYTES, RowArrays, build_rows, keys_of, known_of, span_ids
-from vivace.pipelines.sampler import Sampler
-from vivace.pipelines.verify import Run, Scored, verify
+from vivace.pipelines.sampler import Sampler, Scored
+from vivace.pipelines.verify import Run, verify
 from vivace.techniques.index import SPECULATION, with_usual
 from vivace.techniques.sampling.base import Parts
 from vivace.techniques.speculation.base import EMPTY, Drafter, DraftTree
@@ -149,8 +149,7 @@ class GeneratePipeline(StepPipeline):
     ) -> tuple[Tensor, Iterator[Scored]]:
         """Hidden states of all rows, (rows, hidden), and scores after those chosen: by the tape where they fit it."""
         if self.replay is not None and self.replay.can_run(rows, len(chosen)):
-            hidden, scores, best = self.replay.run(ids, rows, chosen)
-            return hidden, zip(scores, best.tolist(), strict=True)
+            return self.replay.run(ids, rows, chosen)
         tensors = rows.tensors(self.device)
         angles = self.model.ropes.angles(tensors.position, tensors.variant, self.ops)
         ctx = Context(self.ops, tensors, self._stores, angles)
@@ -192,7 +191,7 @@ class GeneratePipeline(StepPipeline):
         for first in range(0, len(chosen), size):
             some = torch.tensor(chosen[first : first + size], dtype=torch.int64, device=self.device)
             scores = self.model.logits(self.ops.take_rows(hidden, some), self._head)
-            yield from zip(scores, self.ops.argmax(scores).tolist(), strict=True)
+            yield from Scored.of(scores, self.ops.argmax(scores))
 
     def _score_prompt(self, span: Span, hidden: Tensor, first_row: int) -> tuple[TokenLogprob, ...]:
         """The log-probabilities of the prompt tokens that the span's rows predict, where they are asked for."""
@@ -203,7 +202,7 @@ class GeneratePipeline(StepPipeline):
         tokens = answer.unscored(span.start, span.start + span.count)
         # Token t is predicted by the row of unit t - 1.
         scores = self._scores(hidden, [first_row + token - span.start - 1 for token in tokens])
-        return tuple(token_logprob(row, ids[token], top) for token, (row, _) in zip(tokens, scores, strict=True))
+        return tuple(token_logprob(after.row, ids[token], top) for token, after in zip(tokens, scores, strict=True))
 
     def _sampler(self, request: GenerateRequest) -> Sampler:
         sampling = dict(request.sampling)

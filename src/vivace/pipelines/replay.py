@@ -6,7 +6,7 @@ to the caller, who calls the model as if there were no tape: the results are the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -21,6 +21,7 @@ from vivace.kernels.tape import BOUNDS, CHOSEN, ROWS, SEQUENCES, Recorder, Repla
 from vivace.layers.context import Context
 from vivace.models.base import Decoder
 from vivace.pipelines.rows import Ints, RowArrays
+from vivace.pipelines.sampler import Scored
 from vivace.runtime.graphs import Program
 
 
@@ -53,6 +54,7 @@ class DecoderReplay:
         self.program: Program = recorder.program()
         self.tape = Replay(self.program, constants, native)
         self._variants = self._ropes.count
+        self._scores, self._best = (self.tape.results[name].numpy() for name in ("scores", "best"))
         self._inputs = {name: tensor.numpy() for name, tensor in self.tape.inputs.items()}
         self.steps = 0  # run so far
 
@@ -61,8 +63,8 @@ class DecoderReplay:
         most = self.program.capacity
         return len(rows.parent) <= most[ROWS] and len(rows.context) <= most[SEQUENCES] and chosen <= most[CHOSEN]
 
-    def run(self, ids: Ints, rows: RowArrays, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute a step. -> hidden (rows, hidden), scores (chosen, vocab), best id of each (chosen,) int64.
+    def run(self, ids: Ints, rows: RowArrays, chosen: Sequence[int]) -> tuple[Tensor, Iterator[Scored]]:
+        """Compute a step. -> hidden states, in the first rows of (capacity, hidden), and scores after the chosen rows.
 
         They hold until the next run. ids (rows,).
         """
@@ -73,8 +75,12 @@ class DecoderReplay:
         count, drawn = len(ids), len(chosen)
         self.tape.run(count, drawn, len(rows.context), is_chain=rows.is_chain)
         self.steps += 1
-        hidden, scores, best = (self.tape.results[name] for name in ("hidden", "scores", "best"))
-        return hidden[:count], scores[:drawn], best[:drawn]
+        return self.tape.results["hidden"], self._scored(drawn)
+
+    def _scored(self, count: int) -> Iterator[Scored]:
+        scores, numbers = self.tape.results["scores"], self._scores
+        for place, best in enumerate(self._best[:count].tolist()):
+            yield Scored(scores, place, best, float(numbers[place, best]))
 
     def _constants(self) -> dict[str, Any]:
         return {**self._parts, **dict(named_parts("ropes", self._ropes.tables))}

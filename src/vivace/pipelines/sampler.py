@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -14,6 +14,32 @@ from vivace.techniques.sampling.base import Filter, History, Parts
 from vivace.techniques.sampling.draw import categorical, greedy
 
 SEED_LOW, SEED_HIGH = -(2**63), 2**64 - 1
+
+
+class Scored:
+    """The model's scores after one row.
+
+    best     id of the largest, the lowest of equals; of a NaN if there is one
+    largest  its score
+    row      all of them, (vocab,) float32; made when asked for, because most draws need no more than the best id
+    """
+
+    __slots__ = ("_place", "_scores", "best", "largest")
+
+    def __init__(self, scores: Tensor, place: int, best: int, largest: float) -> None:
+        """scores (rows, vocab), `place` the row that is meant."""
+        self._scores, self._place, self.best, self.largest = scores, place, best, largest
+
+    @property
+    def row(self) -> Tensor:
+        return self._scores[self._place]
+
+    @classmethod
+    def of(cls, scores: Tensor, best: Tensor) -> Iterator[Scored]:
+        """Each row of some scores (rows, vocab), and the id of its largest (rows,)."""
+        largest = scores.gather(1, best[:, None])[:, 0].tolist()
+        for place, (token, score) in enumerate(zip(best.tolist(), largest, strict=True)):
+            yield cls(scores, place, token, score)
 
 
 class Sampler:
@@ -46,17 +72,16 @@ class Sampler:
             scores = apply(scores, past)
         return scores
 
-    def draw(self, logits: Tensor, history: Callable[[], History], position: int, best: int | None = None) -> int:
-        """One id for `position`. logits (vocab,) float32; `best`, where it is known, is the id of the largest.
+    def draw(self, scored: Scored, history: Callable[[], History], position: int) -> int:
+        """One id for `position`.
 
         Raises StepFailed when the model gave no usable number, or when the filters exclude every id.
         """
-        most_likely = greedy(logits) if best is None else best
-        if not math.isfinite(logits[most_likely]):
-            raise StepFailed(f"the model's scores at position {position} hold {float(logits[most_likely])}")
+        if not math.isfinite(scored.largest):
+            raise StepFailed(f"the model's scores at position {position} hold {scored.largest}")
         if not self.filters and self.is_greedy:
-            return most_likely
-        scores = self.filtered(logits, history)
+            return scored.best
+        scores = self.filtered(scored.row, history)
         most_likely = greedy(scores)
         if not math.isfinite(scores[most_likely]):
             raise StepFailed(f"sampling excludes every id at position {position}", hint="lower min_tokens")

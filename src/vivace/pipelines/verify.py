@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vivace.engine.job import Job
 from vivace.errors import StepFailed
@@ -33,6 +32,7 @@ from vivace.pipelines.answer import Answer
 from vivace.pipelines.logprobs import token_logprob
 from vivace.pipelines.requests import TokenLogprob
 from vivace.pipelines.rows import ids_of, known_of
+from vivace.pipelines.sampler import Scored
 from vivace.techniques.sampling.base import History
 from vivace.techniques.speculation.base import ROOT, DraftTree
 
@@ -59,9 +59,6 @@ class Run:
         return [(place, depth) for depth, place in enumerate(self.path) if place != depth]
 
 
-Scored = tuple[Tensor, int]  # scores after a row, (vocab,) float32, and the id of the largest
-
-
 def verify(job: Job, tree: DraftTree, scores: Sequence[Scored]) -> Run:
     """Walk down the tree from the last known token.
 
@@ -82,9 +79,9 @@ def verify(job: Job, tree: DraftTree, scores: Sequence[Scored]) -> Run:
 
     while finished is None:
         place = path[-1] if path else ROOT
-        row, best = scores[place + 1]
+        scored = scores[place + 1]
         try:
-            token = answer.sampler.draw(row, history, known + len(ids), best)
+            token = answer.sampler.draw(scored, history, known + len(ids))
         except StepFailed:
             if not path:
                 raise
@@ -95,7 +92,7 @@ def verify(job: Job, tree: DraftTree, scores: Sequence[Scored]) -> Run:
             break
         ids.append(token)
         if top is not None:
-            logprobs.append(token_logprob(row, token, top))
+            logprobs.append(token_logprob(scored.row, token, top))
         guess = tree.child(place, token)
         if known + len(ids) - prompt == answer.max_tokens:
             finished = "length"
