@@ -40,7 +40,12 @@ def bench() -> None:
 @with_flags(works=WORKS, settings=ENGINE)
 def engine(
     model: Annotated[
-        str | None, typer.Argument(help="A short name, hub id or path of a model for text.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="A short name, hub id or path of a model for text; the default model if left out.",
+            show_default=False,
+        ),
     ] = None,
     steps_profile: Annotated[
         bool, typer.Option("--steps-profile", help="Show where the time of a step goes, too.")
