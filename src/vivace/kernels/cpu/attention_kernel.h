@@ -16,7 +16,8 @@ struct AttentionKernel {
     static constexpr int kScoreQueries = Vec16::kTileRows > 2 ? 4 : 2, kScorePanels = kScoreQueries;
     // Queries that share the load of a value, times vectors of it.
     static constexpr int kValueQueries = kScoreQueries, kValueVectors = kScoreQueries;
-    static constexpr int64_t kValueUnits = 4 * kPanel;  // units whose values stay in the first-level cache for all queries
+    static constexpr int64_t kFetchedPanels = 4;
+    static constexpr int64_t kValueUnits = 4 * kPanel;  // units whose values stay in a cache for all queries
 
     static void block(const AttentionBlock& b) {
         switch (b.format) {
@@ -31,6 +32,12 @@ private:
     static void run(const AttentionBlock& b) {
         const int64_t panels = (b.units + kPanel - 1) / kPanel;
         for (int64_t panel = 0; panel < panels; panel += kScorePanels) {
+            const bool is_last = panel + kScorePanels >= panels;
+            if (is_last) {
+                fetch<F>(b.values, 0, panels, b.value_dim);
+            } else {
+                fetch<F>(b.keys, panel + kScorePanels, panels, b.key_dim);
+            }
             with_count<kScorePanels>(panels - panel, [&](auto panel_count) {
                 for (int query = 0; query < b.query_count; query += kScoreQueries) {
                     with_count<kScoreQueries>(b.query_count - query, [&](auto query_count) {
@@ -44,12 +51,22 @@ private:
         for (int query = 0; query < b.query_count; ++query) clear(b, query);
         for (int64_t unit = 0; unit < b.units; unit += kValueUnits) {
             const int64_t end = smaller(b.units, unit + kValueUnits);
+            fetch<F>(b.values, (unit + kValueUnits) / kPanel, panels, b.value_dim);
             for (int query = 0; query < b.query_count; query += kValueQueries) {
                 with_count<kValueQueries>(b.query_count - query,
                                           [&](auto count) { weigh_tile<F, count.value>(b, query, unit, end); });
             }
         }
         for (int query = 0; query < b.query_count; ++query) divide(b, query, totals[query]);
+    }
+
+    // Ask memory for the next few panels: each stands at a place of its own, which processors do not foresee.
+    template <Format F>
+    static void fetch(const void* const* all, int64_t first, int64_t panels, int64_t dim) {
+        const int64_t bytes = dim * kPanel * (F == Format::kF32 ? 4 : 2);
+        for (int64_t panel = first; panel < smaller(panels, first + kFetchedPanels); ++panel) {
+            for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(all[panel]) + i, 0, 2);
+        }
     }
 
     template <int N>
