@@ -48,7 +48,7 @@ def test_the_report_is_plain_json_and_says_what_it_was_measured_with(report: Rep
     assert again["settings"]["kv_format"] in (["f32"], ["f32_panel16"])  # as the operations keep it
     assert again["model"]["weight_bytes"] == sum(again["model"]["formats"].values()) > 0
     assert {"vivace", "commit", "python", "torch"} <= again["software"].keys()
-    # The system counts resident pages per thread and adds them up late: a peak may read a little below what came before.
+    # The system counts resident pages per thread and adds them up late: a peak may read below what came before.
     assert again["memory"]["load_peak_bytes"] > 0.9 * again["memory"]["before_bytes"] > 0
 
 
