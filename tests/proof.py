@@ -73,6 +73,10 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout, marked when the tree differs from it."""
-    run = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()  # noqa: E731
-    return run("rev-parse", "--short=12", "HEAD") + (" (modified)" if run("status", "--porcelain", "-uno") else "")
+    """The commit of the checkout, marked when the tree differs from it; kept outputs do not count."""
+    changed = _git("status", "--porcelain", "-uno", "--", ".", ":!docs/proofs", ":!benchmarks/results")
+    return _git("rev-parse", "--short=12", "HEAD") + (" (modified)" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
