@@ -22,13 +22,15 @@ PAGE_SIZE = 16
 
 @dataclass(frozen=True)
 class Case:
-    """One operation at one shape. `prepare` makes the inputs for a set of operations and returns the call to time."""
+    """One operation at one shape. `prepare` makes the inputs for a set of operations and returns the call to time.
+    `byte_products` says how many products of bytes native kernels make of one product; 0: they compute in float32."""
 
     op: str
     shape: str
     operations: float
     bytes: float
     prepare: Callable[[BoundOps], Callable[[], Any]]
+    byte_products: int = 0
 
 
 def all_cases(*, is_full: bool) -> Iterator[Case]:

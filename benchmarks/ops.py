@@ -1,8 +1,8 @@
 """Times every operation in every implementation beside what the machine can do: `make bench-ops`.
 
-The ceilings are measured in the same run: reading memory, and fused multiply-adds. A share of the ceiling is the larger
-of the two shares. Work that stays in the caches reads faster than memory, so small shapes may pass 100%. Times are the
-best of several.
+The ceilings are measured in the same run: reading memory, fused multiply-adds, products of bytes. A share of the
+ceiling is the larger of the two shares. Work that stays in the caches reads faster than memory, so small shapes may
+pass 100%. Times are the best of several.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.cases import Case, all_cases
+from benchmarks.cases_packed import packed_cases
 from vivace.kernels import select
 from vivace.kernels.cpu import bind
 from vivace.lab.ceilings import Ceilings, best_time, measure_ceilings
@@ -52,7 +53,8 @@ def main() -> None:
     machine = {**asdict(probe_hardware()), "threads": options.threads, "torch": torch.__version__, "commit": _commit()}
     print(f"{machine['cpu']}, {options.threads} threads, torch {torch.__version__}, commit {machine['commit']}")
     print(ceilings.describe() + "\n")
-    cases = [case for case in all_cases(is_full=is_full) if options.op in (None, case.op)]
+    every = (*all_cases(is_full=is_full), *packed_cases(is_full=is_full))
+    cases = [case for case in every if options.op in (None, case.op)]
     seconds = 5 * TIME_PER_CASE if is_full else TIME_PER_CASE
     results = []
     for name in implementations(is_full=is_full):
@@ -73,19 +75,20 @@ def implementations(*, is_full: bool) -> list[str]:
 def measure(case: Case, name: str, ops: select.BoundOps, ceilings: Ceilings, seconds: float) -> Result:
     """The best time of a case, as rates and as a share of the ceilings."""
     time_s = best_time(case.prepare(ops), seconds)
-    share = max(case.bytes / ceilings.read_bytes_per_s, case.operations / ceilings.floats_per_s) / time_s
+    rate = ceilings.floats_per_s
+    if case.byte_products and ceilings.integers_per_s and name != "ref":
+        rate = ceilings.integers_per_s / case.byte_products
+    share = max(case.bytes / ceilings.read_bytes_per_s, case.operations / rate) / time_s
     gflops, gbytes = case.operations / time_s / 1e9, case.bytes / time_s / 1e9
     return Result(case.op, case.shape, f"{name}: {ops.bound[case.op].name}", 1e6 * time_s, gflops, gbytes, share)
 
 
 def table(results: list[Result]) -> str:
     """Fixed columns, one row per case and implementation, implementations of a case side by side."""
-    lines = [
-        f"{'operation':17} {'shape':22} {'implementation':26} {'us':>10} {'Gflop/s':>9} {'GB/s':>8} {'ceiling':>8}"
-    ]
+    lines = [f"{'operation':17} {'shape':28} {'implementation':30} {'us':>10} {'Gop/s':>9} {'GB/s':>8} {'ceiling':>8}"]
     for result in sorted(results, key=lambda result: result.op):
         lines.append(
-            f"{result.op:17} {result.shape:22} {result.implementation:26} {result.us:10.1f} {result.gflops:9.1f} "
+            f"{result.op:17} {result.shape:28} {result.implementation:30} {result.us:10.1f} {result.gflops:9.1f} "
             f"{result.gbytes:8.1f} {result.share:8.0%}"
         )
     return "\n".join(_grouped(lines))
@@ -96,7 +99,7 @@ def _grouped(lines: list[str]) -> Iterator[str]:
     yield lines[0]
     order: dict[str, list[str]] = {}
     for line in lines[1:]:
-        order.setdefault(line[:40], []).append(line)
+        order.setdefault(line[:46], []).append(line)
     for group in order.values():
         yield from group
 

@@ -20,7 +20,7 @@ constexpr int kGroup = 32;      // inputs that share an activation scale
 constexpr int kSteps = 8;       // dot products of four bytes in a group
 constexpr int kTile = 4;        // rows of activations that stand together
 constexpr int kVector = 64;     // bytes: four inputs of 16 outputs
-constexpr int kQuantRows = 64;  // most rows of one block
+constexpr int kQuantRows = 128;  // most rows of one block
 
 struct QuantLayout {
     int bits;        // of a code: 4, 5, 6 or 8
