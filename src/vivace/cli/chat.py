@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ class Chat:
 
     def loop(self) -> None:
         """Read lines and answer until the end of input."""
+        # A shell starts background jobs with Ctrl-C ignored, and programs inherit that; a chat promises to hear it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  # line editing and history for input()
         note(f"{self._model.info.name} is ready. /help shows the commands, /exit ends.")
