@@ -19,6 +19,7 @@ from types import MappingProxyType
 from tests.proof import ROOT, Proof
 
 QUESTION = "What is the capital of France?"
+SUMMARY = re.compile(r"^(\d+ [a-z]+, )*\d+ [a-z]+ in \d[\d.]*s", re.MULTILINE)  # the last line of a pytest run
 COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 # Variables of this run, such as those of the make that started it: a newcomer has none of them.
 OURS = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "VENV", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "SIZE")
@@ -46,13 +47,20 @@ def prove_clone(proof: Proof, clone: Path) -> None:
     proof.demand(streamed > 1, f"the answer came in {streamed} pieces")
     code, pieces, seconds = run(["make", "test"], clone, cache)
     printed = "".join(pieces)
-    counts: dict[str, int] = {}
-    for number, word in COUNTS.findall(printed):
-        counts[word] = counts.get(word, 0) + int(number)
+    counts = count_tests(printed)
     proof.say(f"make test: {seconds:.0f} s (install of the test extra included)")
     for line in printed.splitlines()[-8:]:
         proof.say(f"  {line}")
     proof.demand(code == 0, "every test passes: " + ", ".join(f"{number} {word}" for word, number in counts.items()))
+
+
+def count_tests(printed: str) -> dict[str, int]:
+    """Results by kind, added up over the summary lines of all pytest runs in an output."""
+    counts: dict[str, int] = {}
+    for summary in SUMMARY.finditer(printed):
+        for number, word in COUNTS.findall(summary.group()):
+            counts[word] = counts.get(word, 0) + int(number)
+    return counts
 
 
 def run(
