@@ -88,39 +88,24 @@ def test_a_tensor_feeds_one_weight_only() -> None:
             weights.take(name)
 
 
-def test_shared_weight_without_a_tensor_of_its_own_is_the_same_memory() -> None:
-    file = DictFile(token_embd__weight=torch.ones(3, 2))
-    weights = Weights(file, RULES)
-    embedding = weights.take("model.embed_tokens.weight", (3, 2))
-    head = weights.take_shared("lm_head.weight", "model.embed_tokens.weight", (3, 2))
-    assert head is embedding
-    assert file.reads == ["token_embd.weight"]
-    weights.finish()
-
-
-def test_shared_weight_equal_to_its_source_is_not_kept_twice() -> None:
+def test_a_tied_weight_equal_to_its_source_is_not_kept_twice() -> None:
     weights = Weights(DictFile(token_embd__weight=torch.ones(3, 2), output__weight=torch.ones(3, 2)), RULES)
-    embedding = weights.take("model.embed_tokens.weight")
-    assert weights.take_shared("lm_head.weight", "model.embed_tokens.weight") is embedding
+    weights.take("model.embed_tokens.weight")
+    assert weights.take_own("lm_head.weight", "model.embed_tokens.weight", (3, 2)) is None
     weights.finish()
 
 
-def test_shared_weight_with_values_of_its_own_keeps_them() -> None:
+def test_a_tied_weight_with_values_of_its_own_keeps_them() -> None:
     weights = Weights(DictFile(token_embd__weight=torch.ones(3, 2), output__weight=torch.zeros(3, 2)), RULES)
     weights.take("model.embed_tokens.weight")
-    assert not weights.take_shared("lm_head.weight", "model.embed_tokens.weight").any()
+    own = weights.take_own("lm_head.weight", "model.embed_tokens.weight", (3, 2))
+    assert own is not None and own.outputs == 3
     weights.finish()
 
 
-def test_shared_weight_is_read_again_once_its_source_is_gone() -> None:
-    weights = Weights(DictFile(token_embd__weight=torch.ones(3, 2)), RULES)
-    weights.take("model.embed_tokens.weight")
-    assert weights.take_shared("lm_head.weight", "model.embed_tokens.weight").tolist() == [[1, 1]] * 3
-
-
-def test_shared_weight_with_neither_is_missing() -> None:
+def test_a_weight_that_is_nowhere_is_missing() -> None:
     with pytest.raises(WeightError, match=r"no tensor 'lm_head.weight'"):
-        Weights(DictFile(a=torch.zeros(1)), RULES).take_shared("lm_head.weight", "model.embed_tokens.weight")
+        Weights(DictFile(a=torch.zeros(1)), RULES).take_own("lm_head.weight", "model.embed_tokens.weight", (3, 2))
 
 
 def test_fused_weights_keep_named_slices() -> None:
@@ -162,11 +147,3 @@ def test_transform_that_does_not_fit_names_the_tensor() -> None:
     weights = Weights(DictFile(blk__3__attn_q__weight=torch.zeros(9, 2)), RULES, {"num_heads": 2})
     with pytest.raises(WeightError, match=r"'blk.3.attn_q.weight' in fake.gguf at byte 0: 9 rows cannot be split"):
         weights.take("model.layers.3.self_attn.q_proj.weight")
-
-
-def test_taken_tensors_are_not_kept_alive() -> None:
-    weights = Weights(DictFile(a=torch.zeros(4)))
-    taken = weights.take("a", dtype=torch.float64)
-    assert dict(weights._alive) == {"a": taken}
-    del taken
-    assert dict(weights._alive) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -26,8 +25,7 @@ class Weights:
     """The tensors of a file under a model's canonical (Hugging Face) names.
 
     `rules` say how the file spells them (rename.py); `sizes` gives the numbers that their transforms need by name,
-    such as {"num_heads": 9, "num_kv_heads": 3}. Each tensor may be taken once, except through `take_shared`;
-    `finish` raises if one is left.
+    such as {"num_heads": 9, "num_kv_heads": 3}. Each tensor may be taken once; `finish` raises if one is left.
     """
 
     def __init__(self, file: TensorFile, rules: Sequence[Rename] = (), sizes: Mapping[str, int] | None = None) -> None:
@@ -35,8 +33,6 @@ class Weights:
         self._rules = tuple(rules)
         self._sizes = dict(sizes or {})
         self._taken_as: dict[str, str] = {}  # name in the file -> name in the model
-        # Weak, because a model that fuses or repacks a tensor must be able to free the original.
-        self._alive: weakref.WeakValueDictionary[str, torch.Tensor] = weakref.WeakValueDictionary()
 
     def has(self, name: str) -> bool:
         """Whether the file holds the model's weight `name`."""
@@ -52,7 +48,6 @@ class Weights:
         spelling = self._claim(name)
         tensor = self._read(name, spelling, shape, dtype)
         self._taken_as[spelling.name] = name
-        self._alive[name] = tensor
         return tensor
 
     def take_stored(self, name: str, shape: tuple[int, int]) -> StoredMatrix:
@@ -85,26 +80,6 @@ class Weights:
     ) -> torch.Tensor | None:
         """Like `take`, but None if the file does not hold `name`."""
         return self.take(name, shape, dtype) if self.has(name) else None
-
-    def take_shared(
-        self, name: str, source: str, shape: Sequence[int] | None = None, dtype: torch.dtype | None = torch.float32
-    ) -> torch.Tensor:
-        """The weight `name` if the file has its own, else the one taken before as `source` (tied weights).
-
-        An own copy equal to `source`, byte for byte, is accounted for and not kept a second time.
-        """
-        spelling, shared = self._find(name), self._find(source)
-        if spelling is not None and (shared is None or not self._same_bytes(spelling, shared)):
-            return self.take(name, shape, dtype)
-        if shared is None:
-            raise self._missing(name)
-        if spelling is not None:
-            self._taken_as.setdefault(spelling.name, name)
-        tensor = self._alive.get(source)
-        if tensor is None or (dtype is not None and tensor.dtype != dtype):
-            tensor = self._read(source, shared, shape, dtype)
-        self._check_shape(name, shared, tensor.shape, shape)
-        return tensor
 
     def take_fused(
         self,
@@ -156,7 +131,7 @@ class Weights:
         if other is not None:
             raise WeightError(
                 f"{self._where(spelling.name)} is wanted as '{name}' but was already taken as '{other}'",
-                hint="each tensor feeds one weight; tied weights are shared on purpose with take_shared",
+                hint="each tensor feeds one weight; a tied one is asked for with take_own",
             )
         return spelling
 
