@@ -26,13 +26,11 @@ class DictFile:
             name: TensorInfo(name, "F32", tuple(tensor.shape), tensor.nbytes, f"fake.gguf at byte {32 * k}")
             for k, (name, tensor) in enumerate(self._held.items())
         }
-        self.reads: list[str] = []
 
     def raw(self, name: str) -> torch.Tensor:
         return self._held[name].reshape(-1).view(torch.uint8)
 
     def read(self, name: str, dtype: torch.dtype | None = torch.float32) -> torch.Tensor:
-        self.reads.append(name)
         return self._held[name].to(dtype or torch.float32)
 
     def close(self) -> None:
