@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, LinearWeight, QkvSpec, Rows, StoreShape, f32_weight
 from vivace.kernels.select import BoundOps
-from vivace.kernels.store import store_dtype
+from vivace.kernels.store import vector_bytes
 
 PAGE_SIZE = 16
 
@@ -45,7 +45,7 @@ def all_cases(*, is_full: bool) -> Iterator[Case]:
     for count in (1, 127):
         yield from _elementwise(count, 576, 1536)
         yield from _coarse(count)
-    for store_format in ("f32", "f16"):
+    for store_format in ("f32", "f16", "i8"):
         for spans in _attention_spans(is_full=is_full):
             yield _attention(spans, store_format)
     yield _attention_packed((64, 17, 128))
@@ -166,8 +166,8 @@ def _attention(spans: tuple[tuple[int, int], ...], store_format: str) -> Case:
 
     name = f"{len(spans)} x " if len(spans) > 1 else ""
     shape = f"{store_format} {name}{spans[0][1]} at {spans[0][0]}"
-    number = store_dtype(store_format).itemsize
-    return Case("attention", shape, 4 * pairs * 9 * 64, 2 * number * units * 3 * 64 + 8 * rows * 9 * 64, prepare)
+    unit = 3 * 2 * vector_bytes(64, store_format)
+    return Case("attention", shape, 4 * pairs * 9 * 64, units * unit + 8 * rows * 9 * 64, prepare)
 
 
 def _attention_packed(lengths: tuple[int, ...]) -> Case:
@@ -212,8 +212,11 @@ def _packed(ops: BoundOps, outputs: int, inputs: int) -> LinearWeight:
 def _store(ops: BoundOps, units: int, kv_heads: int, dim: int, store_format: str = "f32") -> KVStore:
     """A store as the operations make it, filled with random numbers, so that every page has memory."""
     store = ops.make_store(StoreShape(units // PAGE_SIZE + 2, PAGE_SIZE, kv_heads, dim, dim), store_format)
-    store.keys.normal_()
-    store.values.normal_()
+    for part in (store.keys, store.values):
+        part.random_(-127, 128) if part.dtype == torch.int8 else part.normal_()
+    for scale in (store.key_scales, store.value_scales):
+        if scale is not None:
+            scale.fill_(1 / 127)
     return store
 
 

@@ -17,7 +17,7 @@ from vivace.errors import ConfigError, nearest
 
 KernelChoice = Literal["auto", "native", "ref", "rows"]
 ActivationFormat = Literal["int14", "int8", "f32"]
-KVFormat = Literal["f32", "f16", "bf16"]
+KVFormat = Literal["f32", "f16", "bf16", "i8"]
 
 MAX_THREADS = 1024  # each is a thread of the native pool
 MAX_JSON_DEPTH = 256  # far below Python's own limit of recursion
@@ -44,7 +44,7 @@ class EngineConfig:
                   (faster, rounded to 8 bits), f32 (not rounded; weights become float32 when they are loaded)
     threads       threads that compute; left out: one for each core this process may use
     page_size     units a KV page holds
-    kv_format     how keys and values are kept: f32, or half the bytes as f16 or bf16 (lossy)
+    kv_format     how keys and values are kept: f32, half the bytes as f16 or bf16, about a quarter as i8 (all lossy)
     kv_bytes      memory of the KV pages of one model; left out: a quarter of what is free, at most 4 GiB
     max_length    longest context a job may reach; left out: the model's own limit
     step_budget   cost granted per step over all jobs

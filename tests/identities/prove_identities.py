@@ -1,7 +1,7 @@
 """Seeded schedules on tiny trained models: every result is bitwise that of the undisturbed run.
 
-In the reference's `rows` operations and, where they are built, in the native ones with fp32 and fp16 pages. Batch,
-chunk, page size, prefix hit and miss, forced preemption, cancelled and failing neighbours; token ids, logits,
+In the reference's `rows` operations and, where they are built, in the native ones with fp32, fp16 and int8 pages.
+Batch, chunk, page size, prefix hit and miss, forced preemption, cancelled and failing neighbours; token ids, logits,
 log-probabilities, usage and page accounting. Llama (one page group) and Gemma 3 (two, with a sliding window).
 """
 
@@ -29,8 +29,8 @@ def main() -> None:
         logging.disable(logging.WARNING)  # the planted faults
         check(proof, "rows", "f32")
         if why_missing() is None:
-            check(proof, "native", "f32")
-            check(proof, "native", "f16")
+            for kv_format in ("f32", "f16", "i8"):
+                check(proof, "native", kv_format)
         else:
             proof.say(f"native kernels left out: {why_missing()}")
 

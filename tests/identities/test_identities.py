@@ -24,13 +24,15 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(
-    scope="module", params=[(asset, kernels) for kernels in ("rows", "native") for asset in ASSETS], ids=str
+    scope="module",
+    params=[(asset, *kind) for kind in (("rows", "f32"), ("native", "f16"), ("native", "i8")) for asset in ASSETS],
+    ids=str,
 )
 def world(request: pytest.FixtureRequest) -> World:
-    asset, kernels = request.param
+    asset, kernels, kv_format = request.param
     if kernels == "native" and why_missing() is not None:
         pytest.skip(f"no native kernels: {why_missing()}")
-    return World(asset, kernels, "f16" if kernels == "native" else "f32")
+    return World(asset, kernels, kv_format)
 
 
 @pytest.mark.parametrize("seed", range(1000, 1012))
@@ -50,7 +52,7 @@ def test_steps_of_native_operations_are_replayed(asset: str) -> None:
 def test_one_changed_bit_in_the_pages_is_seen(world: World) -> None:
     def flip(pipeline: GeneratePipeline) -> None:
         keys = pipeline._stores[0].keys
-        keys.view(torch.int32 if keys.dtype == torch.float32 else torch.int16).bitwise_xor_(1)
+        keys.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[keys.itemsize]).bitwise_xor_(1)
 
     with pytest.raises(AssertionError, match="differ"):
         run_schedules(world, 10, flip)

@@ -10,7 +10,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, Rows
+from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, Rows, StoreShape
+from vivace.kernels.ref.kv import write_slots
+from vivace.kernels.store import plain_store
 
 GROUP = "full"
 
@@ -68,6 +70,25 @@ def cut_step(
         KVStore(keys, values),
         make_rows(starts, [start for _, start, _ in spans], groups, parents),
     )
+
+
+def stored_as(name: str, keys: Tensor, values: Tensor) -> KVStore:
+    """A plain store of this format that holds keys and values, both (pages, page_size, kv_heads, dim)."""
+    shape = StoreShape(*keys.shape[:3], keys.shape[3], values.shape[3])
+    store = plain_store(shape, name, torch.device("cpu"))
+    write_slots(
+        store, torch.arange(shape.pages * shape.page_size), keys=keys.flatten(0, 1), values=values.flatten(0, 1)
+    )
+    return store
+
+
+def assert_equal_stores(found: KVStore, expected: KVStore) -> None:
+    """The same bits in all tensors."""
+    assert found.format == expected.format
+    for name in ("keys", "values", "key_scales", "value_scales"):
+        part, other = getattr(found, name), getattr(expected, name)
+        assert (part is None) == (other is None), name
+        assert part is None or torch.equal(part, other), name
 
 
 def make_rows(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.kernels.steps import GROUP, Past, cut_step, expected_attention, random_past
+from tests.kernels.steps import GROUP, Past, cut_step, expected_attention, random_past, stored_as
 from vivace.kernels.ops import AttentionSpec, KVStore
 from vivace.kernels.select import BoundOps
+from vivace.kernels.store import STORE_DTYPES
 
 # Scores sum head_dim products and outputs average the values: a few roundings of float32 on numbers of size 1 to 10.
 TOLERANCE = 2e-6
@@ -113,17 +115,32 @@ def test_half_precision_stores_are_widened(ops: BoundOps, dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_row_is_the_same_bits_in_any_step(invariant_ops: BoundOps, name: str) -> None:
+def test_stores_of_bytes_are_read_as_codes_times_their_scale(ops: BoundOps, name: str) -> None:
+    spec = SPECS[name]
+    past = random_past(LENGTHS, spec, value_dim=12)
+    q, store, rows = cut_step(past, SPANS, page_size=4)
+    codes = stored_as("i8", store.keys, store.values)
+    assert codes.key_scales is not None and codes.value_scales is not None
+    wide = KVStore(codes.keys * codes.key_scales[..., None], codes.values * codes.value_scales[..., None])
+    expected = ops.attention(q, wide, rows, GROUP, spec)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(ops.attention(q, codes, rows, GROUP, spec), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("store_format", STORE_DTYPES)
+@pytest.mark.parametrize("name", SPECS)
+def test_a_row_is_the_same_bits_in_any_step(invariant_ops: BoundOps, name: str, store_format: str) -> None:
     """Cut into other chunks, on pages of another size and order, with other neighbours: the row does not change."""
     spec = SPECS[name]
     past = random_past(LENGTHS, spec)
-    whole = {s: _run(invariant_ops, past, [(s, 0, LENGTHS[s])], spec, page_size=16)[0] for s in range(4)}
+    run = partial(_run, invariant_ops, past, spec=spec, store_format=store_format)
+    whole = {s: run([(s, 0, LENGTHS[s])], page_size=16)[0] for s in range(4)}
     for seed, page_size, spans in (
         (1, 1, [(0, 0, 10), (2, 0, 17), (1, 0, 1)]),
         (2, 5, [(3, 8, 1), (2, 17, 23), (0, 10, 13)]),
         (3, 64, [(2, 39, 1), (0, 22, 1), (3, 3, 6)]),
     ):
-        for (s, start, count), part in zip(spans, _run(invariant_ops, past, spans, spec, page_size, seed), strict=True):
+        for (s, start, count), part in zip(spans, run(spans, page_size=page_size, seed=seed), strict=True):
             assert torch.equal(part, whole[s][start : start + count])
 
 
@@ -138,9 +155,17 @@ def test_a_packed_row_is_the_same_bits_with_any_neighbours(invariant_ops: BoundO
 
 
 def _run(
-    ops: BoundOps, past: Past, spans: Sequence[tuple[int, int, int]], spec: AttentionSpec, page_size: int, seed: int = 0
+    ops: BoundOps,
+    past: Past,
+    spans: Sequence[tuple[int, int, int]],
+    *,
+    spec: AttentionSpec,
+    store_format: str,
+    page_size: int,
+    seed: int = 0,
 ) -> tuple[Tensor, ...]:
     q, store, rows = cut_step(past, spans, page_size, seed=seed)
+    store = stored_as(store_format, store.keys, store.values)
     return ops.attention(q, store, rows, GROUP, spec).split([count for _, _, count in spans])
 
 

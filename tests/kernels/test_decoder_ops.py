@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from tests.kernels.conftest import ISAS, resolve_set
+from tests.kernels.steps import assert_equal_stores, stored_as
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.layout import pack_panels
-from vivace.kernels.ops import Activation, GroupRows, KVStore, LinearWeight, Pairing, QkvSpec, f32_weight
+from vivace.kernels.ops import Activation, GroupRows, KVStore, LinearWeight, Pairing, QkvSpec, StoreShape, f32_weight
 from vivace.kernels.ref import choose, embedding, kv, mlp, qkv, rope
 from vivace.kernels.ref import linear as ref_linear
 from vivace.kernels.select import BoundOps
+from vivace.kernels.store import STORE_DTYPES, plain_store
 
 pytestmark = pytest.mark.usefixtures("needs_native")
-
-STORES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 @pytest.fixture(params=[(isa, threads) for isa in ISAS for threads in (1, 2)], ids=str)
@@ -42,7 +42,7 @@ def composed(native: NativeOps) -> Any:
     return ops
 
 
-@pytest.mark.parametrize("format_name", STORES)
+@pytest.mark.parametrize("format_name", STORE_DTYPES)
 @pytest.mark.parametrize("pairing", get_args(Pairing))
 @pytest.mark.parametrize(
     ("rows", "dim", "angles", "has_norms"), [(1, 64, 32, False), (5, 24, 10, True), (70, 8, 4, True)]
@@ -54,13 +54,11 @@ def test_qkv_rope_store_is_its_composition(
     spec = QkvSpec(6, 2, dim, *norms, pairing=pairing)
     x, fused, cos, sin = randn(rows, 48), weight(10 * dim, 48), randn(rows, angles, seed=3), randn(rows, angles, seed=4)
     where = GroupRows(torch.randperm(160, generator=torch.Generator().manual_seed(5))[:rows], torch.zeros(1, 1), 16)
-    found, expected = (
-        KVStore(*(torch.zeros(10, 16, 2, dim, dtype=STORES[format_name]) for _ in "kv"), format_name) for _ in range(2)
-    )
+    shape = StoreShape(10, 16, 2, dim, dim)
+    found, expected = (plain_store(shape, format_name, torch.device("cpu")) for _ in range(2))
     q = native.qkv_rope_store(x, fused, spec, cos, sin, found, where)
     assert torch.equal(q, qkv.qkv_rope_store(composed(native), x, fused, spec, cos, sin, expected, where))
-    assert torch.equal(found.keys, expected.keys)
-    assert torch.equal(found.values, expected.values)
+    assert_equal_stores(found, expected)
 
 
 @pytest.mark.parametrize("kind", get_args(Activation))
@@ -98,11 +96,9 @@ def test_argmax_is_the_lowest_place_of_the_largest(native: NativeOps, width: int
     assert torch.equal(native.argmax(x), torch.from_numpy(x.numpy().argmax(-1)))
 
 
-@pytest.mark.parametrize("dtype", STORES.values(), ids=str)
-def test_stores_are_copied_moved_and_turned_as_the_reference_does(native: NativeOps, dtype: torch.dtype) -> None:
-    stores = [KVStore(randn(9, 4, 3, 10).to(dtype), randn(9, 4, 3, 6, seed=1).to(dtype), "any") for _ in range(2)]
-    for store in stores:
-        object.__setattr__(store, "format", {value: key for key, value in STORES.items()}[dtype])
+@pytest.mark.parametrize("store_format", STORE_DTYPES)
+def test_stores_are_copied_moved_and_turned_as_the_reference_does(native: NativeOps, store_format: str) -> None:
+    stores = [stored_as(store_format, randn(9, 4, 3, 10), randn(9, 4, 3, 6, seed=1)) for _ in range(2)]
     slots, cos, sin = torch.tensor([3, 4, 30]), randn(3, 4, seed=2), randn(3, 4, seed=3)
     calls = [
         ("kv_copy", torch.tensor([1, 2, 3]), torch.tensor([2, 3, 4])),
@@ -112,8 +108,7 @@ def test_stores_are_copied_moved_and_turned_as_the_reference_does(native: Native
     for name, *arguments in calls:
         getattr(native, name)(stores[0], *arguments)
         getattr(kv, name)(stores[1], *arguments)
-        assert torch.equal(stores[0].keys, stores[1].keys)
-        assert torch.equal(stores[0].values, stores[1].values)
+        assert_equal_stores(*stores)
 
 
 def test_half_precision_rounds_as_torch_does() -> None:
@@ -127,11 +122,44 @@ def test_half_precision_rounds_as_torch_does() -> None:
     x = x[x.isfinite()]
     identity, empty = QkvSpec(1, 1, 2), torch.zeros(len(x), 0)
     fused = pack_panels(f32_weight(torch.tensor([[0.0], [0.0], [0.0], [0.0], [1.0], [0.0]])))
-    for name, dtype in STORES.items():
+    for name, dtype in STORE_DTYPES.items():
+        if name == "i8":
+            continue
         store = KVStore(*(torch.zeros(1, len(x), 1, 2, dtype=dtype) for _ in "kv"), name)
         where = GroupRows(torch.arange(len(x)), torch.zeros(1, 1), len(x))
         NativeOps(None, 1).qkv_rope_store(x[:, None], fused, identity, empty, empty, store, where)
         assert torch.equal(store.values[0, :, 0, 0], x.to(dtype))
+
+
+def test_bytes_are_rounded_as_the_reference_does() -> None:
+    """Vectors of every size, with ties, zeros, sizes below any normal scale, NaN and infinity."""
+    x = randn(4000, 48) * torch.logspace(-45, 38, 4000)[:, None]
+    x[:200, 5:] = (torch.arange(200)[:, None] - 100.0) / 2  # largest 127: halves are ties
+    x[:200, 4] = 127.0
+    x[200], x[201], x[202, 3], x[203, 3], x[204, 3] = 0.0, -0.0, torch.nan, torch.inf, -torch.inf
+    identity, empty, slots = QkvSpec(1, 1, 16), torch.zeros(len(x), 0), torch.arange(len(x))
+    found, expected = (plain_store(StoreShape(1, len(x), 1, 16, 16), "i8", torch.device("cpu")) for _ in range(2))
+    where = GroupRows(slots, torch.zeros(1, 1), len(x))
+    fused = pack_panels(f32_weight(torch.eye(48)))
+    x[202:205] = torch.where(x[202:205].isfinite(), 0.0, x[202:205])  # a matrix of ones and zeros spreads NaN
+    native = NativeOps(None, 1)
+    native.qkv_rope_store(x, fused, identity, empty, empty, found, where)
+    _, keys, values = native.linear(x, fused)[:, None].split(16, -1)
+    kv.write_slots(expected, slots, keys=keys, values=values)
+    assert torch.equal(found.keys, expected.keys)
+    assert torch.equal(found.values, expected.values)
+    for scale, other in ((found.key_scales, expected.key_scales), (found.value_scales, expected.value_scales)):
+        assert scale is not None and other is not None
+        assert torch.equal(scale.view(torch.int32), other.view(torch.int32))
+        assert scale.isnan().sum() >= 3 and (scale == 0).sum() > 100
+
+
+def test_bytes_are_within_half_a_code() -> None:
+    x = randn(500, 3, 64) * torch.logspace(-30, 30, 500)[:, None, None]
+    codes, scale = kv.round_to_bytes(x)
+    assert codes.abs().amax() == 127
+    error = (codes * scale[..., None] - x).abs().amax(-1)
+    assert (error <= scale * (0.5 + 1e-4)).all()
 
 
 def test_angles_are_exact_to_half_a_unit_and_the_same_bits_everywhere() -> None:

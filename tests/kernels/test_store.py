@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from tests.kernels.conftest import ISAS, resolve_set
-from tests.kernels.steps import GROUP, cut_step, random_past
+from tests.kernels.steps import GROUP, assert_equal_stores, cut_step, random_past, stored_as
 from vivace.errors import ConfigError
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.layout import pack_panels
-from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, QkvSpec, StoreShape, f32_weight
+from vivace.kernels.ops import AttentionSpec, GroupRows, QkvSpec, StoreShape, f32_weight
 from vivace.kernels.store import STORE_DTYPES, from_panels, panel_store, plain_store, to_panels
 
 CPU = torch.device("cpu")
@@ -43,13 +43,14 @@ def native(request: pytest.FixtureRequest, needs_native: None) -> NativeOps:
 def test_what_goes_into_panels_comes_out(name: str, page_size: int) -> None:
     shape = StoreShape(3, page_size, 2, 5, 7)
     plain, made = (make(shape, name, CPU) for make in (plain_store, panel_store))
-    plain = KVStore(*(torch.randn(x.shape).to(x.dtype) for x in (plain.keys, plain.values)), name)
+    plain = stored_as(name, torch.randn(plain.keys.shape), torch.randn(plain.values.shape))
     packed = to_panels(plain)
     assert (packed.keys.shape, packed.values.shape, packed.format) == (made.keys.shape, made.values.shape, made.format)
     assert packed.keys[1, 1, page_size // 16 - 1, 3, 2] == plain.keys[1, page_size - 14, 1, 3]
-    assert torch.equal(from_panels(packed).keys, plain.keys)
-    assert torch.equal(from_panels(packed).values, plain.values)
-    assert from_panels(packed).format == name
+    assert (packed.key_scales is None) == (made.key_scales is None) == (name != "i8")
+    if packed.key_scales is not None and made.key_scales is not None:
+        assert packed.key_scales.shape == made.key_scales.shape
+    assert_equal_stores(from_panels(packed), plain)
 
 
 def test_pages_that_panels_do_not_fill_stay_plain() -> None:
@@ -65,13 +66,13 @@ def test_native_operations_ask_for_panels_and_the_reference_for_plain_pages(need
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("dtype", STORE_DTYPES.values(), ids=str)
+@pytest.mark.parametrize("store_format", STORE_DTYPES)
 @pytest.mark.parametrize("page_size", [16, 64])
-def test_attention_is_the_same_bits_on_panels(native: NativeOps, name: str, dtype: torch.dtype, page_size: int) -> None:
+def test_attention_is_the_same_bits_on_panels(native: NativeOps, name: str, store_format: str, page_size: int) -> None:
     spec = SPECS[name]
     spans = SPANS if spec.is_causal else tuple((s, 0, length) for s, length in enumerate(LENGTHS))
     q, store, rows = cut_step(random_past(LENGTHS, spec, value_dim=24), spans, page_size)
-    store = KVStore(store.keys.to(dtype), store.values.to(dtype), _name(dtype))
+    store = stored_as(store_format, store.keys, store.values)
     sinks = torch.linspace(-1, 2, spec.heads)
     expected = native.attention(q, store, rows, GROUP, spec, sinks)
     assert expected.isfinite().all()
@@ -91,9 +92,9 @@ def test_a_draft_tree_is_the_same_bits_on_panels(native: NativeOps, window: int 
     assert torch.equal(native.attention(q, store, rows, GROUP, spec), expected[0])
 
 
-@pytest.mark.parametrize("dtype", STORE_DTYPES.values(), ids=str)
-def test_stores_are_written_copied_moved_and_turned_alike(native: NativeOps, dtype: torch.dtype) -> None:
-    plain = KVStore(_randn(9, 32, 3, 10).to(dtype), _randn(9, 32, 3, 6, seed=1).to(dtype), _name(dtype))
+@pytest.mark.parametrize("store_format", STORE_DTYPES)
+def test_stores_are_written_copied_moved_and_turned_alike(native: NativeOps, store_format: str) -> None:
+    plain = stored_as(store_format, _randn(9, 32, 3, 10), _randn(9, 32, 3, 6, seed=1))
     packed = to_panels(plain)
     where = GroupRows(torch.tensor([40, 41, 271, 5]), torch.zeros(1, 1), 32)
     weight, cos, sin = pack_panels(f32_weight(_randn(78, 20))), _randn(4, 4, seed=2), _randn(4, 4, seed=3)
@@ -106,12 +107,7 @@ def test_stores_are_written_copied_moved_and_turned_alike(native: NativeOps, dty
         native.qkv_rope_store(_randn(4, 20), weight, QkvSpec(3, 3, 10), cos, sin, store, where)
         for name, *arguments in calls:
             getattr(native, name)(store, *arguments)
-    assert torch.equal(from_panels(packed).keys, plain.keys)
-    assert torch.equal(from_panels(packed).values, plain.values)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return next(name for name, known in STORE_DTYPES.items() if known == dtype)
+    assert_equal_stores(from_panels(packed), plain)
 
 
 def _randn(*shape: int, seed: int = 0) -> Tensor:

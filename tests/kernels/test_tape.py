@@ -14,7 +14,7 @@ from torch import Tensor
 from vivace.errors import NotRecordable
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.layout import pack_panels
-from vivace.kernels.ops import LinearWeight, f32_weight
+from vivace.kernels.ops import KVStore, LinearWeight, f32_weight
 from vivace.kernels.tape import Recorder, Replay, named_parts
 from vivace.runtime.graphs import Program
 
@@ -165,7 +165,7 @@ FORBIDDEN: list[tuple[Callable[[Any, Tensor], Any], str]] = [
     (lambda ops, x: ops.kv_move(STORE, x, x), r"kv_move gives no result"),
 ]
 STRANGER = torch.ones(SIZE)
-STORE: Any = type("Store", (), {"keys": randn(2, 2, 1, 4), "values": randn(2, 2, 1, 4), "format": "f32"})()
+STORE = KVStore(randn(2, 2, 1, 4), randn(2, 2, 1, 4))
 
 
 @pytest.mark.parametrize(("body", "message"), FORBIDDEN, ids=[message for _, message in FORBIDDEN])

@@ -8,6 +8,7 @@ import torch
 from vivace.engine.batch import Keep, PageGroup
 from vivace.errors import ConfigError
 from vivace.kernels import select
+from vivace.kernels.store import STORE_DTYPES
 from vivace.layers.state import LayerState, make_stores, page_groups
 
 FULL = LayerState(kv_heads=2, key_dim=8, value_dim=6)
@@ -44,6 +45,14 @@ def test_stores_have_one_page_more_than_are_usable() -> None:
 def test_a_narrower_format_halves_the_bytes() -> None:
     assert page_groups((FULL,), 16, "bf16")[0].unit_bytes * 2 == page_groups((FULL,), 16)[0].unit_bytes
     assert make_stores((FULL,), {"full": 1}, 16, REFERENCE, "bf16")[0].keys.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("store_format", STORE_DTYPES)
+def test_the_bytes_of_a_page_are_those_of_its_tensors(store_format: str) -> None:
+    (store,) = make_stores((FULL,), {"full": 4}, 16, REFERENCE, store_format)
+    parts = (store.keys, store.values, store.key_scales, store.value_scales)
+    stored = sum(part[0].nbytes for part in parts if part is not None)
+    assert page_groups((FULL,), 16, store_format)[0].unit_bytes * 16 == stored
 
 
 def test_an_unknown_format_is_named() -> None:

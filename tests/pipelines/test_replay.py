@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.steps import assert_equal_stores
 from tests.pipelines.engine import ASSETS, CONFIG, Engine, prompts, tiny
 from vivace.engine.batch import Span
 from vivace.engine.job import Job
@@ -169,8 +170,7 @@ def test_replay_is_eager_bit_for_bit(name: str, store_format: str, threads: int)
     with torch.inference_mode():
         trees = sum(pair.step() for _ in range(25))
         for mine, other in zip(*pair.stores, strict=True):
-            assert torch.equal(mine.keys, other.keys)
-            assert torch.equal(mine.values, other.values)
+            assert_equal_stores(mine, other)
     assert trees > 2
     assert pair.replay.steps > 20
 

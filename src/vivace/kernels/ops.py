@@ -63,11 +63,16 @@ class KVStore:
     """Keys and values of one layer in pages. keys: (pages, page_size, kv_heads, key_dim), stored rotated;
     values: (pages, page_size, kv_heads, value_dim). Page 0 is the null page: never read, safe to write.
 
+    key_scales, value_scales  (pages, page_size, kv_heads) float32 of the format "i8", in which a key is its codes times
+                              its scale; else None
+
     Other formats than the plain ones order the dims as kernels.store tells; pages always come first."""
 
     keys: Tensor
     values: Tensor
     format: str = "f32"
+    key_scales: Tensor | None = None
+    value_scales: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +154,7 @@ class Ops(Protocol):
         ...
 
     def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
-        """An empty store in the layout that these operations want. store_format: f32, f16 or bf16; see kernels.store.
+        """An empty store in the layout that these operations want. store_format: one of kernels.store.STORE_DTYPES.
 
         Raises ConfigError for another one, and for more memory than the system gives."""
         ...
@@ -254,7 +259,10 @@ class Ops(Protocol):
         ...
 
     def kv_rotate(self, store: KVStore, slots: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> None:
-        """Rotate stored keys in place by further angles: move reused text to other positions. cos, sin (slots, d)."""
+        """Rotate stored keys in place by further angles: move reused text to other positions. cos, sin (slots, d).
+
+        The turned key is rounded once more, in i8 with a new scale: by at most 1/254 of its largest element.
+        """
         ...
 
 

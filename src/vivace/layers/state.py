@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vivace.engine.batch import Keep, PageGroup
 from vivace.kernels.ops import KVStore, Ops, StoreShape
-from vivace.kernels.store import store_dtype
+from vivace.kernels.store import vector_bytes
 
 FULL = "full"  # page group of layers that see everything
 WINDOW = "window"  # page group of layers that see the last units only
@@ -30,10 +30,9 @@ class LayerState:
         """The page group that the layer's pages belong to."""
         return FULL if self.window is None else WINDOW
 
-    @property
-    def unit_values(self) -> int:
-        """Numbers kept per unit."""
-        return self.kv_heads * (self.key_dim + self.value_dim)
+    def unit_bytes(self, store_format: str) -> int:
+        """Bytes kept per unit."""
+        return self.kv_heads * sum(vector_bytes(dim, store_format) for dim in (self.key_dim, self.value_dim))
 
 
 Layout = tuple[LayerState, ...]  # by layer index
@@ -44,12 +43,11 @@ def page_groups(layout: Sequence[LayerState], page_size: int, store_format: str 
 
     unit_bytes of a group is the sum over its layers.
     """
-    value_bytes = store_dtype(store_format).itemsize
     windows = {layer.window for layer in layout if layer.window is not None}
     assert len(windows) <= 1, f"one window per model, not {sorted(windows)}"
     groups = []
     for name in (FULL, WINDOW):
-        unit_bytes = sum(layer.unit_values for layer in layout if layer.group == name) * value_bytes
+        unit_bytes = sum(layer.unit_bytes(store_format) for layer in layout if layer.group == name)
         if unit_bytes and name == FULL:
             groups.append(PageGroup(FULL, unit_bytes, page_size))
         elif unit_bytes:

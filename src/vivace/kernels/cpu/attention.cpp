@@ -8,6 +8,7 @@ namespace {
 // Working memory of one thread, kept between calls because long contexts need megabytes.
 struct Scratch {
     std::vector<const void*> keys, values;
+    std::vector<const float*> key_scales, value_scales;
     std::vector<uint8_t> gathered;
     std::vector<float> scores;
 };
@@ -32,17 +33,39 @@ int64_t slot_of(const AttentionStep& step, const Segment& segment, int64_t unit)
     return segment.pages[unit / step.store.page_size] * step.store.page_size + unit % step.store.page_size;
 }
 
+// A panel of its own, within a piece of memory.
+struct GatheredPanel {
+    uint8_t* keys;
+    uint8_t* values;
+    float* scales;  // of 16 keys, then of 16 values; of Format::kI8 alone
+
+    GatheredPanel(const KvStore& store, uint8_t* memory)
+        : keys(memory),
+          values(keys + store.key_dim * kPanel * bytes_of(store.format)),
+          scales(reinterpret_cast<float*>(values + store.value_dim * kPanel * bytes_of(store.format))) {}
+
+    static int64_t bytes(const KvStore& store) {
+        const int64_t scales = store.format == Format::kI8 ? 2 * kPanel * static_cast<int64_t>(sizeof(float)) : 0;
+        return (store.key_dim + store.value_dim) * kPanel * bytes_of(store.format) + scales;
+    }
+};
+
 // Copy the units first .. last - 1 into a panel, the first of them to `lane`.
 template <class Element>
-void gather(const AttentionStep& step, const AttentionPart& part, int64_t first, int64_t last, int64_t lane, void* keys,
-            void* values) {
+void gather(const AttentionStep& step, const AttentionPart& part, int64_t first, int64_t last, int64_t lane,
+            const GatheredPanel& panel) {
     const KvStore& store = step.store;
+    auto *keys = reinterpret_cast<Element*>(panel.keys), *values = reinterpret_cast<Element*>(panel.values);
     for (int64_t unit = first; unit < last; ++unit, ++lane) {
         const int64_t slot = slot_of(step, *part.segment, unit), key_step = store.key_step();
         const Element* key = static_cast<const Element*>(store.keys) + store.key_at(slot, part.kv_head);
         const Element* value = static_cast<const Element*>(store.values) + store.value_at(slot, part.kv_head);
-        for (int64_t d = 0; d < store.key_dim; ++d) static_cast<Element*>(keys)[d * kPanel + lane] = key[d * key_step];
-        std::copy_n(value, store.value_dim, static_cast<Element*>(values) + lane * store.value_dim);
+        for (int64_t d = 0; d < store.key_dim; ++d) keys[d * kPanel + lane] = key[d * key_step];
+        std::copy_n(value, store.value_dim, values + lane * store.value_dim);
+        if (store.format == Format::kI8) {
+            panel.scales[lane] = store.key_scales[store.scale_at(slot, part.kv_head)];
+            panel.scales[kPanel + lane] = store.value_scales[store.scale_at(slot, part.kv_head)];
+        }
     }
 }
 
@@ -52,25 +75,34 @@ void list_panels(const AttentionStep& step, const AttentionPart& part, Scratch& 
     const KvStore& store = step.store;
     const int64_t base = part.base(step), begin = part.begin(step), end = part.end(step), size = bytes_of(store.format);
     const int64_t whole = store.is_panels ? std::min(end, part.segment->paged) : 0;  // panels that end up to here stand
-    const int64_t key_bytes = store.key_dim * kPanel * size, value_bytes = store.value_dim * kPanel * size;
+    const bool has_scales = store.format == Format::kI8;
     scratch.keys.clear();
     scratch.values.clear();
-    const int64_t gathered = (end - std::max(base, whole)) / kPanel + 2;
-    uint8_t* room = room_for(scratch.gathered, gathered * (key_bytes + value_bytes));
+    scratch.key_scales.clear();
+    scratch.value_scales.clear();
+    const int64_t gathered = (end - std::max(base, whole)) / kPanel + 2, panel_bytes = GatheredPanel::bytes(store);
+    uint8_t* room = room_for(scratch.gathered, gathered * panel_bytes);
     for (int64_t unit = base; unit < end; unit += kPanel) {
         const int64_t last = std::min(end, unit + kPanel);
         if (last <= whole) {
             const int64_t slot = slot_of(step, *part.segment, unit);
             scratch.keys.push_back(static_cast<const uint8_t*>(store.keys) + store.key_at(slot, part.kv_head) * size);
             scratch.values.push_back(static_cast<const uint8_t*>(store.values) + store.value_at(slot, part.kv_head) * size);
+            if (has_scales) {
+                scratch.key_scales.push_back(store.key_scales + store.scale_at(slot, part.kv_head));
+                scratch.value_scales.push_back(store.value_scales + store.scale_at(slot, part.kv_head));
+            }
             continue;
         }
         const int64_t first = std::max(begin, unit);
-        const auto call = store.format == Format::kF32 ? &gather<uint32_t> : &gather<uint16_t>;
-        call(step, part, first, last, first - unit, room, room + key_bytes);
-        scratch.keys.push_back(room);
-        scratch.values.push_back(room + key_bytes);
-        room += key_bytes + value_bytes;
+        const GatheredPanel panel(store, room);
+        const auto call = size == 4 ? &gather<uint32_t> : size == 2 ? &gather<uint16_t> : &gather<uint8_t>;
+        call(step, part, first, last, first - unit, panel);
+        scratch.keys.push_back(panel.keys);
+        scratch.values.push_back(panel.values);
+        scratch.key_scales.push_back(panel.scales);
+        scratch.value_scales.push_back(panel.scales + kPanel);
+        room += panel_bytes;
     }
 }
 
@@ -120,6 +152,8 @@ void run_attention_part(const AttentionStep& step, const AttentionPart& part, co
     block.score_stride = (block.units + kPanel - 1) / kPanel * kPanel;
     block.keys = scratch.keys.data();
     block.values = scratch.values.data();
+    block.key_scales = scratch.key_scales.data();
+    block.value_scales = scratch.value_scales.data();
     block.scores = room_for(scratch.scores, kBlockQueries * block.score_stride);
     // More heads than a block holds share one key head only in extreme models: then the row is computed in several blocks.
     const int64_t group = step.heads / step.store.heads;

@@ -24,6 +24,7 @@ struct AttentionKernel {
             case Format::kF32: return run<Format::kF32>(b);
             case Format::kBf16: return run<Format::kBf16>(b);
             case Format::kF16: return run<Format::kF16>(b);
+            case Format::kI8: return run<Format::kI8>(b);
         }
     }
 
@@ -47,7 +48,10 @@ private:
             });
         }
         float totals[kBlockQueries];
-        for (int query = 0; query < b.query_count; ++query) totals[query] = exponentiate(b, query);
+        for (int query = 0; query < b.query_count; ++query) {
+            totals[query] = exponentiate(b, query);
+            if (F == Format::kI8) scale_weights(b, query);
+        }
         for (int query = 0; query < b.query_count; ++query) clear(b, query);
         for (int64_t unit = 0; unit < b.units; unit += kValueUnits) {
             const int64_t end = smaller(b.units, unit + kValueUnits);
@@ -63,7 +67,7 @@ private:
     // Ask memory for the next few panels: each stands at a place of its own, which processors do not foresee.
     template <Format F>
     static void fetch(const void* const* all, int64_t first, int64_t panels, int64_t dim) {
-        const int64_t bytes = dim * kPanel * (F == Format::kF32 ? 4 : 2);
+        const int64_t bytes = dim * kPanel * (F == Format::kF32 ? 4 : F == Format::kI8 ? 1 : 2);
         for (int64_t panel = first; panel < smaller(panels, first + kFetchedPanels); ++panel) {
             for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(all[panel]) + i, 0, 2);
         }
@@ -91,6 +95,14 @@ private:
     static Vec16 load(const void* store, int64_t offset, int64_t count = kPanel) {
         if constexpr (F == Format::kF32) {
             return load_some<Vec16>(static_cast<const float*>(store) + offset, count, 0.0f);
+        } else if constexpr (F == Format::kI8) {
+            const int8_t* codes = static_cast<const int8_t*>(store) + offset;
+            int8_t lanes[kPanel];
+            if (count < kPanel) {
+                for (int i = 0; i < kPanel; ++i) lanes[i] = i < count ? codes[i] : 0;
+                codes = lanes;
+            }
+            return Vec16::load_i8(codes);
         } else {
             const uint16_t* halves = static_cast<const uint16_t*>(store) + offset;
             uint16_t lanes[kPanel];
@@ -118,6 +130,7 @@ private:
         for (int q = 0; q < Queries; ++q) {
             for (int p = 0; p < Panels; ++p) {
                 Vec16 scaled = mul(sum[q][p], Vec16::all(b.scale));
+                if (F == Format::kI8) scaled = mul(scaled, Vec16::load(b.key_scales[panel + p]));
                 if (b.soft_cap != 0.0f) scaled = ActivationKernel<Vec16>::capped(scaled, b.soft_cap);
                 scaled.store(b.scores + (query + q) * b.score_stride + (panel + p) * kPanel);
             }
@@ -145,6 +158,15 @@ private:
             sum += sink[0];
         }
         return sum;
+    }
+
+    // Values are codes: what a weight multiplies them with holds their scale.
+    static void scale_weights(const AttentionBlock& b, int query) {
+        float* weights = b.scores + query * b.score_stride;
+        for (int64_t panel = b.first[query] / kPanel; panel * kPanel < b.last[query]; ++panel) {
+            float* lanes = weights + panel * kPanel;
+            mul(Vec16::load(lanes), Vec16::load(b.value_scales[panel])).store(lanes);
+        }
     }
 
     static float lane_max(Vec16 v) {

@@ -143,8 +143,7 @@ class NativeOps:
             cos=cos,
             sin=sin,
             slot=rows.slot,
-            keys=store.keys,
-            values=store.values,
+            **_tensors(store),
             q=q,
         )
         return q
@@ -166,8 +165,7 @@ class NativeOps:
         self._call(
             "attention",
             q=q.contiguous(),
-            keys=store.keys,
-            values=store.values,
+            **_tensors(store),
             table=where.table,
             page_size=where.page_size,
             **self._sequences(rows),
@@ -211,16 +209,15 @@ class NativeOps:
 
     def kv_copy(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
         """Copy whole pages, in the order given."""
-        self._call("kv_copy", keys=store.keys, values=store.values, sources=sources, targets=targets)
+        self._call("kv_copy", **_tensors(store), sources=sources, targets=targets)
 
     def kv_move(self, store: KVStore, sources: Tensor, targets: Tensor) -> None:
         """Copy single slots; all reads happen before the first write."""
-        self._call("kv_move", keys=store.keys, values=store.values, sources=sources, targets=targets)
+        self._call("kv_move", **_tensors(store), sources=sources, targets=targets)
 
     def kv_rotate(self, store: KVStore, slots: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> None:
         """Rotate stored keys in place by further angles. cos, sin (slots, d)."""
-        where = {"keys": store.keys, "values": store.values, "slots": slots}
-        self._call("kv_rotate", **where, cos=cos, sin=sin, pairing=pairing)
+        self._call("kv_rotate", **_tensors(store), slots=slots, cos=cos, sin=sin, pairing=pairing)
 
     def multiply_add(self, rounds: int) -> float:
         """Keep every thread busy; returns the operations done. Timed, it is the processor's ceiling."""
@@ -271,3 +268,8 @@ def _best_isa(highest: str | None) -> str:
 def _panels(weight: LinearWeight) -> Tensor:
     assert weight.format in PANEL_FORMATS.values(), f"native linear reads no {weight.format}: pack_linear at load"
     return weight.data
+
+
+def _tensors(store: KVStore) -> dict[str, Tensor | None]:
+    """The arguments that tell what a store holds."""
+    return {name: getattr(store, name) for name in ("keys", "values", "key_scales", "value_scales")}

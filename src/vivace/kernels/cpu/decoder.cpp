@@ -28,6 +28,7 @@ void Kernels::embedding(const int64_t* ids, const Panels& weights, float scale, 
                 case Format::kF32: gather<float>(weights.data, first, inputs, out, [](float x) { return x; }); break;
                 case Format::kBf16: gather<uint16_t>(weights.data, first, inputs, out, from_bf16); break;
                 case Format::kF16: gather<uint16_t>(weights.data, first, inputs, out, from_f16); break;
+                case Format::kI8: break;  // of stores alone
             }
             if (scale != 1.0f) {
                 for (int64_t i = 0; i < inputs; ++i) out[i] *= scale;
@@ -92,7 +93,7 @@ void Kernels::qkv_store(const QkvStep& s, int64_t rows) {
                 turn(x + q_width + head * key_dim, s.k_norm, row, key.data());
                 write_key(s.store, s.slot[row], head, key.data());
                 const float* value = x + q_width + k_width + head * value_dim;
-                narrow(value, value_dim, s.store.format, s.store.values, s.store.value_at(s.slot[row], head));
+                write_value(s.store, s.slot[row], head, value);
             }
         }
     });

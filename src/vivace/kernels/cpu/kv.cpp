@@ -31,6 +31,10 @@ void move_all(const KvStore& s, const int64_t* sources, const int64_t* targets, 
                       [&](int64_t slot) { return s.key_at(slot, head); });
         move<Element>(s.values, s.value_dim, 1, sources, targets, count,
                       [&](int64_t slot) { return s.value_at(slot, head); });
+        if (s.format != Format::kI8) continue;
+        for (float* scales : {s.key_scales, s.value_scales}) {
+            move<float>(scales, 1, 1, sources, targets, count, [&](int64_t slot) { return s.scale_at(slot, head); });
+        }
     }
 }
 
@@ -38,12 +42,30 @@ void move_all(const KvStore& s, const int64_t* sources, const int64_t* targets, 
 
 void write_key(const KvStore& store, int64_t slot, int64_t head, const float* key) {
     const int64_t at = store.key_at(slot, head);
+    if (store.format == Format::kI8) {
+        int8_t* codes = static_cast<int8_t*>(store.keys) + at;
+        store.key_scales[store.scale_at(slot, head)] = to_i8(key, store.key_dim, codes, store.key_step());
+        return;
+    }
     if (!store.is_panels) return narrow(key, store.key_dim, store.format, store.keys, at);
     for (int64_t d = 0; d < store.key_dim; ++d) narrow(key + d, 1, store.format, store.keys, at + d * kPanel);
 }
 
+void write_value(const KvStore& store, int64_t slot, int64_t head, const float* value) {
+    const int64_t at = store.value_at(slot, head);
+    if (store.format != Format::kI8) return narrow(value, store.value_dim, store.format, store.values, at);
+    int8_t* codes = static_cast<int8_t*>(store.values) + at;
+    store.value_scales[store.scale_at(slot, head)] = to_i8(value, store.value_dim, codes, 1);
+}
+
 void read_key(const KvStore& store, int64_t slot, int64_t head, float* key) {
     const int64_t at = store.key_at(slot, head);
+    if (store.format == Format::kI8) {
+        const int8_t* codes = static_cast<const int8_t*>(store.keys) + at;
+        const float scale = store.key_scales[store.scale_at(slot, head)];
+        for (int64_t d = 0; d < store.key_dim; ++d) key[d] = static_cast<float>(codes[d * store.key_step()]) * scale;
+        return;
+    }
     if (!store.is_panels) return widen(store.keys, at, store.key_dim, store.format, key);
     for (int64_t d = 0; d < store.key_dim; ++d) widen(store.keys, at + d * kPanel, 1, store.format, key + d);
 }
@@ -54,10 +76,10 @@ void copy_in_order(void* store, int64_t bytes, const int64_t* sources, const int
 }
 
 void move_slots(const KvStore& store, const int64_t* sources, const int64_t* targets, int64_t count) {
-    if (store.format == Format::kF32) {
-        move_all<uint32_t>(store, sources, targets, count);
-    } else {
-        move_all<uint16_t>(store, sources, targets, count);
+    switch (bytes_of(store.format)) {
+        case 4: return move_all<uint32_t>(store, sources, targets, count);
+        case 2: return move_all<uint16_t>(store, sources, targets, count);
+        default: return move_all<uint8_t>(store, sources, targets, count);
     }
 }
 

@@ -10,10 +10,13 @@ namespace vivace {
 
 // A plain store keeps each slot's heads side by side: keys (pages, page_size, heads, key_dim), values alike. A store of
 // panels keeps each head of a page side by side: keys (pages, heads, page_size / 16, key_dim, 16), so that one vector
-// holds one dim of 16 keys, and values (pages, heads, page_size, value_dim).
+// holds one dim of 16 keys, and values (pages, heads, page_size, value_dim). Of bytes there are scales beside them: in a
+// plain store (pages, page_size, heads), in panels (pages, heads, page_size).
 struct KvStore {
     void* keys;
     void* values;
+    float* key_scales;    // of Format::kI8, else null
+    float* value_scales;  // the same
     Format format;
     bool is_panels;
     int64_t pages, page_size, heads, key_dim, value_dim;
@@ -31,10 +34,15 @@ struct KvStore {
         if (!is_panels) return (slot * heads + head) * value_dim;
         return ((slot / page_size * heads + head) * page_size + slot % page_size) * value_dim;
     }
+    int64_t scale_at(int64_t slot, int64_t head) const {
+        if (!is_panels) return slot * heads + head;
+        return (slot / page_size * heads + head) * page_size + slot % page_size;
+    }
 };
 
-// Round a key of float32 into its slot, or widen it from there. key (key_dim)
+// Round a key or value of float32 into its slot, or widen a key from there. key (key_dim), value (value_dim)
 void write_key(const KvStore& store, int64_t slot, int64_t head, const float* key);
+void write_value(const KvStore& store, int64_t slot, int64_t head, const float* value);
 void read_key(const KvStore& store, int64_t slot, int64_t head, float* key);
 
 // Copy pieces of `bytes` within a store one after another, so that a piece written by one pair may be read by a later one.

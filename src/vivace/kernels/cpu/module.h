@@ -70,8 +70,16 @@ void check_indices(const char* name, const Index* indices, int64_t count, int64_
     }
 }
 
-// A store as its two tensors show it: five dims of keys are panels. Raises ValueError where they do not fit together.
-KvStore store_of(const Array& keys, const Array& values);
+// The tensors of a store; scales only where keys and values are bytes.
+struct StoreArrays {
+    const Array& keys;
+    const Array& values;
+    const MaybeArray& key_scales;
+    const MaybeArray& value_scales;
+};
+
+// A store as its tensors show it: five dims of keys are panels. Raises ValueError where they do not fit together.
+KvStore store_of(const StoreArrays& arrays);
 
 void add_rows(Classes& classes);
 void add_attention(Classes& classes);

@@ -84,10 +84,11 @@ void list_tree(AttentionStep& step, const Sequences& where, int64_t s) {
     }
 }
 
-Op attention(const Array& q, const Array& keys, const Array& values, const Array& table, int64_t page_size,
-             const Array& starts, const Array& context, const MaybeArray& parent, const MaybeArray& sinks, float scale,
+Op attention(const Array& q, const Array& keys, const Array& values, const MaybeArray& key_scales,
+             const MaybeArray& value_scales, const Array& table, int64_t page_size, const Array& starts,
+             const Array& context, const MaybeArray& parent, const MaybeArray& sinks, float scale,
              int64_t window, float soft_cap, bool is_causal, const Array& y) {
-    AttentionStep step = step_of(q, y, store_of(keys, values), sinks);
+    AttentionStep step = step_of(q, y, store_of({keys, values, key_scales, value_scales}), sinks);
     const int64_t rows = size_of(q, 0), sequences = size_of(context, 0);
     if (page_size != step.store.page_size) {
         refuse("pages of " + std::to_string(page_size) + " units in a store of " + std::to_string(step.store.page_size));
@@ -148,8 +149,9 @@ Op attention_packed(const Array& q, const Array& keys, const Array& values, cons
 
 void add_attention(Classes& c) {
     using nb::arg;
-    add_op(c, "attention", &attention, arg("q"), arg("keys"), arg("values"), arg("table"), arg("page_size"),
-           arg("starts"), arg("context"), arg("parent").none(), arg("sinks").none(), arg("scale"), arg("window"),
+    add_op(c, "attention", &attention, arg("q"), arg("keys"), arg("values"), arg("key_scales").none(),
+           arg("value_scales").none(), arg("table"), arg("page_size"), arg("starts"),
+           arg("context"), arg("parent").none(), arg("sinks").none(), arg("scale"), arg("window"),
            arg("soft_cap"), arg("is_causal"), arg("y"));
     add_op(c, "attention_packed", &attention_packed, arg("q"), arg("keys"), arg("values"), arg("starts"), arg("scale"),
            arg("window"), arg("soft_cap"), arg("is_causal"), arg("y"));

@@ -1,4 +1,5 @@
 // The operations on stores, as methods of Kernels. They run between steps and stand in no tape.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include "kv.h"
@@ -7,20 +8,26 @@
 namespace vivace {
 namespace {
 
-void kv_copy(Kernels&, const Array& keys, const Array& values, const Array& sources, const Array& targets) {
-    const KvStore store = store_of(keys, values);
-    const int64_t count = size_of(sources, 0), heads = store.heads * store.page_size * bytes_of(store.format);
+void kv_copy(Kernels&, const Array& keys, const Array& values, const MaybeArray& key_scales,
+             const MaybeArray& value_scales, const Array& sources, const Array& targets) {
+    const KvStore store = store_of({keys, values, key_scales, value_scales});
+    const int64_t count = size_of(sources, 0), vectors = store.heads * store.page_size, size = bytes_of(store.format);
     const int64_t* from = longs(sources, "sources", {kAny});
     const int64_t* to = longs(targets, "targets", {count});
     check_indices("sources", from, count, store.pages);
     check_indices("targets", to, count, store.pages);
     nb::gil_scoped_release unlocked;
-    copy_in_order(store.keys, heads * store.key_dim, from, to, count);
-    copy_in_order(store.values, heads * store.value_dim, from, to, count);
+    copy_in_order(store.keys, vectors * store.key_dim * size, from, to, count);
+    copy_in_order(store.values, vectors * store.value_dim * size, from, to, count);
+    if (store.format != Format::kI8) return;
+    for (float* scales : {store.key_scales, store.value_scales}) {
+        copy_in_order(scales, vectors * static_cast<int64_t>(sizeof(float)), from, to, count);
+    }
 }
 
-void kv_move(Kernels&, const Array& keys, const Array& values, const Array& sources, const Array& targets) {
-    const KvStore store = store_of(keys, values);
+void kv_move(Kernels&, const Array& keys, const Array& values, const MaybeArray& key_scales,
+             const MaybeArray& value_scales, const Array& sources, const Array& targets) {
+    const KvStore store = store_of({keys, values, key_scales, value_scales});
     const int64_t count = size_of(sources, 0);
     const int64_t* from = longs(sources, "sources", {kAny});
     const int64_t* to = longs(targets, "targets", {count});
@@ -30,10 +37,11 @@ void kv_move(Kernels&, const Array& keys, const Array& values, const Array& sour
     move_slots(store, from, to, count);
 }
 
-void kv_rotate(Kernels& kernels, const Array& keys, const Array& values, const Array& slots, const Array& cos,
-               const Array& sin, const std::string& pairing) {
+void kv_rotate(Kernels& kernels, const Array& keys, const Array& values, const MaybeArray& key_scales,
+               const MaybeArray& value_scales, const Array& slots, const Array& cos, const Array& sin,
+               const std::string& pairing) {
     KvRotation rotation{};
-    rotation.store = store_of(keys, values);
+    rotation.store = store_of({keys, values, key_scales, value_scales});
     rotation.count = size_of(slots, 0);
     rotation.angles = size_of(cos, 1);
     rotation.slots = longs(slots, "slots", {kAny});
@@ -48,9 +56,10 @@ void kv_rotate(Kernels& kernels, const Array& keys, const Array& values, const A
 
 }  // namespace
 
-KvStore store_of(const Array& keys, const Array& values) {
+KvStore store_of(const StoreArrays& arrays) {
+    const Array &keys = arrays.keys, &values = arrays.values;
     KvStore store{};
-    store.format = format_of(keys);
+    store.format = keys.dtype() == nb::dtype<int8_t>() ? Format::kI8 : format_of(keys);
     store.is_panels = keys.ndim() == 5;
     store.pages = size_of(keys, 0);
     if (store.is_panels) {
@@ -68,15 +77,25 @@ KvStore store_of(const Array& keys, const Array& values) {
     const int64_t second = store.is_panels ? store.heads : store.page_size;
     const int64_t third = store.is_panels ? store.page_size : store.heads;
     store.values = data_of(values, "values", keys.dtype(), "like the keys", {store.pages, second, third, kAny});
+    if (store.format == Format::kI8) {
+        if (!arrays.key_scales || !arrays.value_scales) refuse("keys and values of bytes come with their scales");
+        store.key_scales = floats(arrays.key_scales, "key_scales", {store.pages, second, third});
+        store.value_scales = floats(arrays.value_scales, "value_scales", {store.pages, second, third});
+    } else if (arrays.key_scales || arrays.value_scales) {
+        refuse("only keys and values of bytes come with scales");
+    }
     return store;
 }
 
 void add_kv(Classes& c) {
     using nb::arg;
     c.kernels
-        .def("kv_copy", &kv_copy, arg("keys"), arg("values"), arg("sources"), arg("targets"))
-        .def("kv_move", &kv_move, arg("keys"), arg("values"), arg("sources"), arg("targets"))
-        .def("kv_rotate", &kv_rotate, arg("keys"), arg("values"), arg("slots"), arg("cos"), arg("sin"), arg("pairing"));
+        .def("kv_copy", &kv_copy, arg("keys"), arg("values"), arg("key_scales").none(), arg("value_scales").none(),
+             arg("sources"), arg("targets"))
+        .def("kv_move", &kv_move, arg("keys"), arg("values"), arg("key_scales").none(), arg("value_scales").none(),
+             arg("sources"), arg("targets"))
+        .def("kv_rotate", &kv_rotate, arg("keys"), arg("values"), arg("key_scales").none(), arg("value_scales").none(),
+             arg("slots"), arg("cos"), arg("sin"), arg("pairing"));
 }
 
 }  // namespace vivace

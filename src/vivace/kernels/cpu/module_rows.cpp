@@ -165,12 +165,12 @@ Op rope(const Array& x, const Array& cos, const Array& sin, const std::string& p
 
 Op qkv_store(const Array& x, const MaybeArray& q_norm, const MaybeArray& k_norm, float eps, const std::string& pairing,
              const Array& cos, const Array& sin, const Array& slot, const Array& keys, const Array& values,
-             const Array& q) {
+             const MaybeArray& key_scales, const MaybeArray& value_scales, const Array& q) {
     const int64_t rows = size_of(x, 0);
     QkvStep step{};
     step.is_interleaved = is_interleaved(pairing);
     step.eps = eps;
-    step.store = store_of(keys, values);
+    step.store = store_of({keys, values, key_scales, value_scales});
     step.heads = size_of(q, 1);
     const int64_t key_dim = step.store.key_dim, kv_width = step.store.heads * (key_dim + step.store.value_dim);
     step.angles = size_of(cos, 1);
@@ -206,7 +206,8 @@ void add_rows(Classes& c) {
            arg("sin"));
     add_op(c, "rope", &rope, arg("x"), arg("cos"), arg("sin"), arg("pairing"), arg("y"));
     add_op(c, "qkv_store", &qkv_store, arg("x"), arg("q_norm").none(), arg("k_norm").none(), arg("eps"), arg("pairing"),
-           arg("cos"), arg("sin"), arg("slot"), arg("keys"), arg("values"), arg("q"));
+           arg("cos"), arg("sin"), arg("slot"), arg("keys"), arg("values"), arg("key_scales").none(),
+           arg("value_scales").none(), arg("q"));
 }
 
 }  // namespace vivace

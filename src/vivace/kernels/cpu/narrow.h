@@ -46,7 +46,33 @@ inline uint16_t to_f16(float x) {
     return static_cast<uint16_t>(sign | ((size - (112u << 23) + 0xfffu + (size >> 13 & 1u)) >> 13));
 }
 
-inline int64_t bytes_of(Format format) { return format == Format::kF32 ? 4 : 2; }
+inline int64_t bytes_of(Format format) {
+    switch (format) {
+        case Format::kF32: return 4;
+        case Format::kI8: return 1;
+        default: return 2;
+    }
+}
+
+// x becomes codes of -127 .. 127, at every `step`-th place; returns the scale: x is about codes * scale. The scale is the
+// largest |x| / 127, codes are x * (127 / largest |x|) rounded to the nearest, ties to even. A vector whose scale would be
+// smaller than any normal number becomes zeros; one that holds a NaN or infinity becomes NaN.
+inline float to_i8(const float* x, int64_t count, int8_t* codes, int64_t step) {
+    int32_t most = 0;  // bits of sizes are ordered like the sizes, with NaN above infinity
+    for (int64_t i = 0; i < count; ++i) {
+        const auto size = static_cast<int32_t>(to_bits(x[i]) & 0x7fffffffu);
+        most = size > most ? size : most;
+    }
+    const bool is_finite = most < 0x7f800000;
+    const float largest = from_bits(static_cast<uint32_t>(most)), scale = largest / 127.0f;
+    if (!is_finite || scale < 0x1p-126f) {
+        for (int64_t i = 0; i < count; ++i) codes[i * step] = 0;
+        return is_finite ? 0.0f : from_bits(0x7fc00000u);
+    }
+    const float inverse = 127.0f / largest;
+    for (int64_t i = 0; i < count; ++i) codes[i * step] = static_cast<int8_t>(to_bits(x[i] * inverse + kRounder) & 0xffu);
+    return scale;
+}
 
 // Elements offset .. offset + count of a store, as float32.
 inline void widen(const void* store, int64_t offset, int64_t count, Format format, float* x) {
@@ -55,6 +81,7 @@ inline void widen(const void* store, int64_t offset, int64_t count, Format forma
         case Format::kF32: std::memcpy(x, static_cast<const float*>(store) + offset, sizeof(float) * count); break;
         case Format::kBf16: for (int64_t i = 0; i < count; ++i) x[i] = from_bf16(halves[i]); break;
         case Format::kF16: for (int64_t i = 0; i < count; ++i) x[i] = from_f16(halves[i]); break;
+        case Format::kI8: break;  // needs a scale
     }
 }
 
@@ -65,6 +92,7 @@ inline void narrow(const float* x, int64_t count, Format format, void* store, in
         case Format::kF32: std::memcpy(static_cast<float*>(store) + offset, x, sizeof(float) * count); break;
         case Format::kBf16: for (int64_t i = 0; i < count; ++i) halves[i] = to_bf16(x[i]); break;
         case Format::kF16: for (int64_t i = 0; i < count; ++i) halves[i] = to_f16(x[i]); break;
+        case Format::kI8: break;  // to_i8 gives a scale as well
     }
 }
 

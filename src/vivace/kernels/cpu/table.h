@@ -28,8 +28,8 @@ struct LinearBlock {
 
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kTanh };
 
-// How a store keeps its numbers.
-enum class Format { kF32, kBf16, kF16 };
+// How weights or a store keep their numbers; kI8 is of stores alone: a byte for each, and a scale for each vector.
+enum class Format { kF32, kBf16, kF16, kI8 };
 
 constexpr int kBlockQueries = 32;  // most queries of one attention block
 
@@ -44,6 +44,8 @@ struct AttentionBlock {
     int query_count;
     const void* const* keys;    // (units / 16) pointers to (key_dim, 16)
     const void* const* values;  // (units / 16) pointers to (16, value_dim)
+    const float* const* key_scales;    // (units / 16) pointers to (16), of Format::kI8 alone
+    const float* const* value_scales;  // the same
     Format format;
     int64_t units;
     int64_t key_dim;

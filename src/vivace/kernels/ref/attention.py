@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, Rows
-from vivace.kernels.ref.kv import slots_of
+from vivace.kernels.ref.kv import read_slots
 
 
 def attention(
@@ -65,9 +65,7 @@ def gather(store: KVStore, rows: GroupRows, sequence: int, low: int, high: int) 
     """Keys and values of the units low .. high - 1 of a sequence, in order, as float32 (units, kv_heads, dim)."""
     units = torch.arange(low, high, device=rows.table.device)
     pages = rows.table[sequence, units // rows.page_size].long()
-    slots = pages * rows.page_size + units % rows.page_size
-    keys, values = slots_of(store)
-    return keys.index_select(0, slots).float(), values.index_select(0, slots).float()
+    return read_slots(store, pages * rows.page_size + units % rows.page_size)
 
 
 def lowest_unit(rows: Rows, sequence: int, spec: AttentionSpec) -> int:

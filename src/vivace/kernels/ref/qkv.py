@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vivace.kernels.ops import GroupRows, KVStore, LinearWeight, Ops, QkvSpec
-from vivace.kernels.ref.kv import slots_of
+from vivace.kernels.ref.kv import write_slots
 
 
 def qkv_rope_store(
@@ -26,7 +26,6 @@ def qkv_rope_store(
         q = ops.rms_norm(q, spec.q_norm, spec.norm_eps)
     if spec.k_norm is not None:
         k = ops.rms_norm(k, spec.k_norm, spec.norm_eps)
-    keys, values = slots_of(store)
-    keys.index_copy_(0, rows.slot, ops.rope(k, cos, sin, spec.pairing).to(keys.dtype))
-    values.index_copy_(0, rows.slot, v.reshape(-1, spec.kv_heads, value_dim).to(values.dtype))
+    v = v.reshape(-1, spec.kv_heads, value_dim)
+    write_slots(store, rows.slot, keys=ops.rope(k, cos, sin, spec.pairing), values=v)
     return ops.rope(q, cos, sin, spec.pairing)

@@ -24,6 +24,10 @@ struct Vec16 {
         const __m256i halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
         return _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16));
     }
+    static Vec16 load_i8(const int8_t* p) { return {widened_i8(p), widened_i8(p + 8)}; }
+    static __m256 widened_i8(const int8_t* p) {
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    }
     void store(float* p) const {
         _mm256_storeu_ps(p, lo);
         _mm256_storeu_ps(p + 8, hi);

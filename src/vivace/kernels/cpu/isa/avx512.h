@@ -23,6 +23,9 @@ struct Vec16 {
         const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
         return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
     }
+    static Vec16 load_i8(const int8_t* p) {
+        return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+    }
     void store(float* p) const { _mm512_storeu_ps(p, v); }
 };
 

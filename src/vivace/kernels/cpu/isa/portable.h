@@ -36,6 +36,11 @@ struct Vec16 {
         for (int i = 0; i < 16; ++i) r.v[i] = from_bf16(p[i]);
         return r;
     }
+    static Vec16 load_i8(const int8_t* p) {
+        Vec16 r;
+        for (int i = 0; i < 16; ++i) r.v[i] = static_cast<float>(p[i]);
+        return r;
+    }
     void store(float* p) const {
         for (int i = 0; i < 16; ++i) p[i] = v[i];
     }
