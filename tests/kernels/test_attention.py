@@ -71,6 +71,32 @@ def test_rows_of_a_draft_tree_see_their_own_branch(ops: BoundOps, window: int | 
         torch.testing.assert_close(y[row].double(), expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("page_size", [4, 16])
+@pytest.mark.parametrize("window", [None, 6])
+def test_a_draft_tree_changes_no_other_row_of_its_step(
+    invariant_ops: BoundOps, window: int | None, page_size: int
+) -> None:
+    """A long prompt, a chunk that ends with a tree, a decode: chains have the bits that they have without the tree."""
+    ops, spec, first = invariant_ops, replace(PLAIN, window=window), 70
+    past, spans = random_past((75, 40, 20), spec), [(0, 3, first), (1, 17, 21), (2, 19, 1)]
+    #  0 - .. - 11 - 12 - 13 - 14 - 16
+    #             \ 19 - 20  \ 15 - 17 - 18
+    tree = [*range(-1, 14), 13, 14, 15, 17, 11, 19]
+    parents = [*range(-1, first - 1), *(first + parent if parent >= 0 else -1 for parent in tree), -1]
+    q, store, rows = cut_step(past, spans, page_size=page_size, parents=parents)
+    y = ops.attention(q, store, rows, GROUP, spec)
+    chain = ops.attention(*cut_step(past, spans, page_size=page_size), GROUP, spec)
+    assert torch.equal(y[: first + 15], chain[: first + 15])
+    assert torch.equal(y[-1], chain[-1])
+    for row in range(15, len(tree)):
+        branch, ancestor = [row], tree[row]
+        while ancestor >= 0:
+            branch, ancestor = [ancestor, *branch], tree[ancestor]
+        seen = [*range(17), *(17 + step for step in branch)][-(window or 40) :]
+        expected = expected_attention(q[first + row], past.keys[1][seen], past.values[1][seen], spec)
+        torch.testing.assert_close(y[first + row].double(), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
 def test_without_causality_a_row_sees_its_whole_sequence(ops: BoundOps) -> None:
     spec = replace(PLAIN, is_causal=False)
     past = random_past((9, 5), spec)

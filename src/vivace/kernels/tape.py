@@ -197,17 +197,16 @@ class Replay:
             getattr(tape, call.function)(group=_GROUPS.index(call.count), **values)
         self._tape, self._constants = tape, constants  # a tape keeps tensors alive, but nothing else
 
-    def run(self, rows: int, chosen: int, sequences: int, *, is_chain: bool = True) -> None:
+    def run(self, rows: int, chosen: int, sequences: int) -> None:
         """Compute a step whose inputs stand in the first rows of `inputs`.
 
-        is_chain: every row's parent is the row before it in its sequence, so `parent` is not read.
         Raises ValueError when the step is larger than the capacity, and for an index that is out of range.
         """
-        self._tape.run(rows, chosen, sequences, is_chain)
+        self._tape.run(rows, chosen, sequences)
 
-    def run_timed(self, rows: int, chosen: int, sequences: int, *, is_chain: bool = True) -> list[tuple[str, int]]:
+    def run_timed(self, rows: int, chosen: int, sequences: int) -> list[tuple[str, int]]:
         """Like `run`; the function of each call and the nanoseconds that it took."""
-        times = self._tape.run_timed(rows, chosen, sequences, is_chain)
+        times = self._tape.run_timed(rows, chosen, sequences)
         return [(call.function, time) for call, time in zip(self.program.calls, times, strict=True)]
 
     def _shape(self, buffer: Buffer) -> tuple[int, ...]:

@@ -121,10 +121,10 @@ class StepsProfile:
     def _watch_tape(self, tape: Any) -> None:
         """Divide the time of a recorded step among its calls; what is left is the tape's own."""
 
-        def timed(*counts: int, is_chain: bool) -> None:
+        def timed(*counts: int) -> None:
             clock, part = self._clock, ""
             clock.switch("tape:")
-            for function, time in tape.run_timed(*counts, is_chain=is_chain):
+            for function, time in tape.run_timed(*counts):
                 part = "head " if function == "take_rows" else part
                 clock.step.stages[part + function] += time
                 clock.step.stages["tape:"] -= time

@@ -73,7 +73,7 @@ class DecoderReplay:
             self._variants = self._ropes.count
         self._fill(ids, rows, chosen)
         count, drawn = len(ids), len(chosen)
-        self.tape.run(count, drawn, len(rows.context), is_chain=rows.is_chain)
+        self.tape.run(count, drawn, len(rows.context))
         self.steps += 1
         return self.tape.results["hidden"], self._scored(drawn)
 

@@ -25,14 +25,14 @@ void read_memory(Kernels& kernels, const Array& x) {
     kernels.read_memory(x_data, size_of(x, 0));
 }
 
-void run(KeptTape& kept, int64_t rows, int64_t chosen, int64_t sequences, bool is_chain) {
+void run(KeptTape& kept, int64_t rows, int64_t chosen, int64_t sequences) {
     nb::gil_scoped_release unlocked;
-    kept.tape.run(rows, chosen, sequences, is_chain);
+    kept.tape.run(rows, chosen, sequences);
 }
 
-std::vector<int64_t> run_timed(KeptTape& kept, int64_t rows, int64_t chosen, int64_t sequences, bool is_chain) {
+std::vector<int64_t> run_timed(KeptTape& kept, int64_t rows, int64_t chosen, int64_t sequences) {
     nb::gil_scoped_release unlocked;
-    return kept.tape.run_timed(rows, chosen, sequences, is_chain);
+    return kept.tape.run_timed(rows, chosen, sequences);
 }
 
 }  // namespace
@@ -54,8 +54,8 @@ NB_MODULE(_native, m) {
         .def("read_memory", &read_memory, nb::arg("x"), "Reads x once: the memory's ceiling, to be timed.");
     classes.tape.def(nb::init<Kernels&>(), nb::arg("kernels"), nb::keep_alive<1, 2>())
         .def("__len__", [](const KeptTape& kept) { return kept.tape.size(); })
-        .def("run", &run, nb::arg("rows"), nb::arg("chosen"), nb::arg("sequences"), nb::arg("is_chain"))
-        .def("run_timed", &run_timed, nb::arg("rows"), nb::arg("chosen"), nb::arg("sequences"), nb::arg("is_chain"),
+        .def("run", &run, nb::arg("rows"), nb::arg("chosen"), nb::arg("sequences"))
+        .def("run_timed", &run_timed, nb::arg("rows"), nb::arg("chosen"), nb::arg("sequences"),
              "Like run; nanoseconds of each operation.");
     add_rows(classes);
     add_attention(classes);

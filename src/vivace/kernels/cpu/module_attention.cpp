@@ -57,30 +57,39 @@ struct Sequences {
     }
 };
 
-void list_chain(AttentionStep& step, const Sequences& where, int64_t s) {
-    const int64_t first = where.starts[s], count = where.starts[s + 1] - first, context = where.context[s];
-    if (count == 0) return;
-    const int64_t units = context + count;
-    const int32_t* pages = where.pages(s, context < 0 ? context : std::max<int64_t>(0, context - step.behind), units);
-    step.segments.push_back({first, count, pages, units, 0, units, context});
+// The end of the rows from the first one on whose parent is the row before: all of a sequence but a draft tree that branches.
+int64_t chain_end(const Sequences& where, int64_t first, int64_t last) {
+    if (!where.parent) return last;
+    int64_t row = first;
+    while (row < last && where.parent[row] == (row == first ? -1 : row - 1)) ++row;
+    return row;
 }
 
-// Rows of a draft tree: each is a segment of its own, over the units before the step and then its chain of parents.
-void list_tree(AttentionStep& step, const Sequences& where, int64_t s) {
+// The rows of a chain are one segment. Rows of a draft tree are a segment each, over the units up to the end of the chain
+// or up to where they branch off it, and then their own chain of parents.
+void list_rows(AttentionStep& step, const Sequences& where, int64_t s) {
     const int64_t first = where.starts[s], last = where.starts[s + 1], context = where.context[s];
     if (first == last) return;
-    const int32_t* pages = where.pages(s, context < 0 ? context : std::max<int64_t>(0, context - step.behind),
-                                       context + last - first);
-    for (int64_t row = first; row < last; ++row) {
+    const int64_t seen = context < 0 ? context : std::max<int64_t>(0, context - step.behind);
+    const int32_t* pages = where.pages(s, seen, context + last - first);
+    const int64_t chain = chain_end(where, first, last);
+    if (chain > first) {
+        const int64_t units = context + chain - first;
+        step.segments.push_back({first, chain - first, pages, units, 0, units, context});
+    }
+    for (int64_t row = chain; row < last; ++row) {
         const auto begin = static_cast<int64_t>(step.slots.size());
-        for (int64_t ancestor = row; ancestor >= 0; ancestor = where.parent[ancestor]) {
+        int64_t ancestor = row;
+        while (ancestor >= chain) {
             const int64_t next = where.parent[ancestor], unit = context + ancestor - first;
             if (next >= ancestor || (next >= 0 && next < first)) refuse("a parent is no earlier row of its sequence");
             step.slots.push_back(pages[unit / where.page_size] * where.page_size + unit % where.page_size);
+            ancestor = next;
         }
         std::reverse(step.slots.begin() + begin, step.slots.end());
-        const int64_t units = context + static_cast<int64_t>(step.slots.size()) - begin;
-        step.segments.push_back({row, 1, pages, context, begin, units, units - 1});
+        const int64_t paged = ancestor < 0 ? context : context + ancestor - first + 1;
+        const int64_t units = paged + static_cast<int64_t>(step.slots.size()) - begin;
+        step.segments.push_back({row, 1, pages, paged, begin, units, units - 1});
     }
 }
 
@@ -98,7 +107,7 @@ Op attention(const Array& q, const Array& keys, const Array& values, const Maybe
     step.soft_cap = soft_cap;
     const Sequences where{longs(starts, "starts", {sequences + 1}),
                           longs(context, "context", {kAny}),
-                          parent ? ints(*parent, "parent", {rows}) : nullptr,
+                          parent && is_causal ? ints(*parent, "parent", {rows}) : nullptr,
                           ints(table, "table", {sequences, kAny}),
                           size_of(table, 1),
                           page_size,
@@ -106,13 +115,7 @@ Op attention(const Array& q, const Array& keys, const Array& values, const Maybe
     return {{rows, sequences}, [=](Kernels& kernels, const Extent& extent) {
                 check_starts(where.starts, extent.sequences, extent.rows);
                 AttentionStep now = step;
-                for (int64_t s = 0; s < extent.sequences; ++s) {
-                    if (where.parent && is_causal && !extent.is_chain) {
-                        list_tree(now, where, s);
-                    } else {
-                        list_chain(now, where, s);
-                    }
-                }
+                for (int64_t s = 0; s < extent.sequences; ++s) list_rows(now, where, s);
                 kernels.attention(now);
             }};
 }

@@ -12,7 +12,6 @@ class Kernels;
 struct Extent {
     int64_t rows = 0;
     int64_t sequences = 0;
-    bool is_chain = false;  // no draft tree in this step: parents need not be read
 };
 
 struct Op {

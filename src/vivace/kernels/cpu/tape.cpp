@@ -10,16 +10,16 @@ void Tape::add(int64_t group, Op op) {
     ops_.push_back({static_cast<Group>(group), std::move(op)});
 }
 
-void Tape::run(int64_t rows, int64_t chosen, int64_t sequences, bool is_chain) {
-    run_each({rows, chosen}, sequences, is_chain, [] {});
+void Tape::run(int64_t rows, int64_t chosen, int64_t sequences) {
+    run_each({rows, chosen}, sequences, [] {});
 }
 
-std::vector<int64_t> Tape::run_timed(int64_t rows, int64_t chosen, int64_t sequences, bool is_chain) {
+std::vector<int64_t> Tape::run_timed(int64_t rows, int64_t chosen, int64_t sequences) {
     using Clock = std::chrono::steady_clock;
     std::vector<int64_t> times;
     times.reserve(ops_.size());
     auto before = Clock::now();
-    run_each({rows, chosen}, sequences, is_chain, [&] {
+    run_each({rows, chosen}, sequences, [&] {
         const auto now = Clock::now();
         times.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count());
         before = now;
@@ -28,12 +28,12 @@ std::vector<int64_t> Tape::run_timed(int64_t rows, int64_t chosen, int64_t seque
 }
 
 template <class After>
-void Tape::run_each(const int64_t (&counts)[kGroups], int64_t sequences, bool is_chain, const After& after) {
+void Tape::run_each(const int64_t (&counts)[kGroups], int64_t sequences, const After& after) {
     // Everything is checked before the first operation writes.
-    for (const auto& entry : ops_) check(entry, {counts[entry.group], sequences, is_chain});
+    for (const auto& entry : ops_) check(entry, {counts[entry.group], sequences});
     const Pool::Step step(kernels_.pool_);
     for (const auto& entry : ops_) {
-        const Extent extent{counts[entry.group], sequences, is_chain};
+        const Extent extent{counts[entry.group], sequences};
         if (extent.rows > 0) entry.op.run(kernels_, extent);
         after();
     }

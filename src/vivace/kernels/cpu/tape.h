@@ -22,10 +22,10 @@ public:
 
     // Run the operations for these many rows, chosen rows and sequences. Throws std::invalid_argument when the tensors do
     // not hold that many, and what an operation throws that finds a wrong index.
-    void run(int64_t rows, int64_t chosen, int64_t sequences, bool is_chain);
+    void run(int64_t rows, int64_t chosen, int64_t sequences);
 
     // The same, and the nanoseconds that each operation took.
-    std::vector<int64_t> run_timed(int64_t rows, int64_t chosen, int64_t sequences, bool is_chain);
+    std::vector<int64_t> run_timed(int64_t rows, int64_t chosen, int64_t sequences);
 
     int64_t size() const { return static_cast<int64_t>(ops_.size()); }
 
@@ -38,7 +38,7 @@ private:
     void check(const Entry& entry, const Extent& extent) const;
 
     template <class After>
-    void run_each(const int64_t (&counts)[kGroups], int64_t sequences, bool is_chain, const After& after);
+    void run_each(const int64_t (&counts)[kGroups], int64_t sequences, const After& after);
 
     Kernels& kernels_;
     std::vector<Entry> ops_;
