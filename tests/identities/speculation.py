@@ -76,9 +76,8 @@ class NgramWorld(World):
         self.plain = World(asset, kernels)
         self.requests = [self.drafting(index, request) for index, request in enumerate(self.plain.requests)]
 
-    @property
-    def alone(self) -> list[Result]:  # type: ignore[override]
-        return self.plain.alone
+    def alone(self, index: int) -> Result:
+        return self.plain.alone(index)
 
     def drafting(self, index: int, request: GenerateRequest) -> GenerateRequest:
         fields = {"k": (1, 3, 8, 20)[index % 4], "min_n": 1 + index % 2, "max_n": 2 + index % 3}
@@ -86,7 +85,7 @@ class NgramWorld(World):
 
     def pipeline(self, config: EngineConfig) -> GeneratePipeline:
         made = self.pipeline_type(
-            self.model, self.ops, config, name="tiny", end_ids=sorted(self.tokenizer.eos_ids), digest=self.path.name
+            self.model, self.ops, config, name="tiny", end_ids=sorted(self.tokenizer.eos_ids), digest=self.asset
         )
         made.seen = self.seen
         return made
@@ -139,7 +138,7 @@ class PlantedWorld(NgramWorld):
 
     @cached_property
     def answers(self) -> dict[tuple[Any, ...], list[int]]:
-        return {_key(request): result.ids for request, result in zip(self.requests, self.alone, strict=True)}
+        return {_key(request): self.alone(index).ids for index, request in enumerate(self.requests)}
 
     def drafting(self, index: int, request: GenerateRequest) -> GenerateRequest:
         return request

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.identities import native
+from tests.identities.files import TYPES, make_weights
 from tests.identities.world import World, run_schedule, run_schedules
-from vivace.kernels.cpu.bind import why_missing
+from vivace.config import ActivationFormat
+from vivace.kernels.cpu.bind import supported_isas, why_missing
 from vivace.pipelines.generate import GeneratePipeline
 
 ASSETS = ("tiny-llama", "tiny-gemma3")
@@ -47,6 +51,19 @@ def test_steps_of_native_operations_are_replayed(asset: str) -> None:
     seen: Counter[str] = Counter()
     run_schedule(World(asset, "native"), 1000, seen)
     assert seen["replayed steps"] == seen["steps"] > 10
+
+
+@pytest.mark.skipif(why_missing() is not None, reason=f"no native kernels: {why_missing()}")
+@pytest.mark.parametrize("activations", native.ACTIVATIONS)
+@pytest.mark.parametrize("weights", TYPES)
+def test_instruction_sets_and_threads_agree_on_quantized_weights(
+    weights: str, activations: ActivationFormat, tmp_path: Path
+) -> None:
+    """Every set, replayed under a schedule, gives the logits of the portable one called undisturbed."""
+    case = native.Case("tiny-gemma3", weights, "f16", activations)
+    found = native.run_part(native.Part(case, make_weights(case.asset, weights, tmp_path), (4000, 4001)))
+    assert not found.different
+    assert set(found.runs) == {(isa, threads) for isa in supported_isas() for threads in native.THREADS}
 
 
 def test_one_changed_bit_in_the_pages_is_seen(world: World) -> None:

@@ -93,8 +93,8 @@ def test_serving_48_times_is_continued_as_without_speculation(asset: str) -> Non
     world = NgramWorld(asset)
     ids = tuple(world.tokenizer.encode("serving " * 48))
     request = GenerateRequest(ids, max_tokens=24, logprobs=2, ignore_eos=True)
-    plain = world.plain._run_alone(request)
+    plain = world.plain.run_alone(request)
     for k, longest in ((1, 1), (8, 2), (24, 4)):
         speculation = {"ngram": {"k": k, "min_n": 1, "max_n": longest}}
-        assert world._run_alone(replace(request, speculation=speculation)) == plain
+        assert world.run_alone(replace(request, speculation=speculation)) == plain
     assert world.seen["drafted"] > 20

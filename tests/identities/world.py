@@ -3,7 +3,7 @@
 A `World` is one model in one set of operations and the results of its requests when each runs alone in a fresh engine
 with room for everything, no cache, no chunks and no recorded steps. `run_schedule` sends the same requests through the
 real scheduler, pages, prefix tree and pipeline under a random configuration, with neighbours that are cancelled or
-fail.
+fail. `World.on` is the same world on another instruction set or with other threads: its results must be the same too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vivace.config import EngineConfig, KernelChoice, KVFormat
+from vivace.config import ActivationFormat, EngineConfig, KernelChoice, KVFormat
 from vivace.engine.batch import Batch, Keep
 from vivace.engine.job import Job
 from vivace.engine.loop import Loop
@@ -75,25 +74,57 @@ class Recorder:
 
 
 class World:
-    """A tiny model, its requests, and what each of them gives alone."""
+    """A tiny model, its requests, and what each of them gives alone.
 
-    def __init__(self, asset: str, kernels: KernelChoice = "rows", kv_format: KVFormat = "f32") -> None:
-        self.kernels, self.kv_format = kernels, kv_format
-        self.path = ASSETS / asset
-        self.ops: Ops = select.resolve(choice=kernels)
-        model = load_model(self.path, self.ops)
+    weights      a file or folder that holds the asset's model in other weights
+    activations  what quantized weights meet
+    isa          highest instruction set of native kernels
+    """
+
+    def __init__(
+        self,
+        asset: str,
+        kernels: KernelChoice = "rows",
+        kv_format: KVFormat = "f32",
+        *,
+        weights: Path | None = None,
+        activations: ActivationFormat = "int14",
+        isa: str | None = None,
+        threads: int = 1,
+    ) -> None:
+        self.kernels, self.kv_format, self.activations, self.threads = kernels, kv_format, activations, threads
+        self.asset, self.weights = asset, weights or ASSETS / asset
+        self.ops: Ops = select.resolve(choice=kernels, isa=isa, threads=threads, activations=activations)
+        model = load_model(self.weights, self.ops)
         assert isinstance(model, Decoder)
         self.model = model
-        self.tokenizer = load_tokenizer(self.path)
+        self.tokenizer = load_tokenizer(ASSETS / asset)
         self.requests = self._make_requests()
+        self._alone: dict[int, Result] = {}
 
-    @cached_property
-    def alone(self) -> list[Result]:
-        return [self._run_alone(request) for request in self.requests]
+    def on(self, isa: str, threads: int) -> World:
+        """This world on another instruction set, with what requests gave alone on this one."""
+        other = World(
+            self.asset,
+            self.kernels,
+            self.kv_format,
+            weights=self.weights,
+            activations=self.activations,
+            isa=isa,
+            threads=threads,
+        )
+        other._alone = self._alone
+        return other
+
+    def alone(self, index: int) -> Result:
+        """What a request gives undisturbed, found once."""
+        if index not in self._alone:
+            self._alone[index] = self.run_alone(self.requests[index])
+        return self._alone[index]
 
     def pipeline(self, config: EngineConfig) -> GeneratePipeline:
         return GeneratePipeline(
-            self.model, self.ops, config, name="tiny", end_ids=sorted(self.tokenizer.eos_ids), digest=self.path.name
+            self.model, self.ops, config, name="tiny", end_ids=sorted(self.tokenizer.eos_ids), digest=self.asset
         )
 
     def config(self, pages: int, page_size: int, *, prefix_cache: bool) -> EngineConfig:
@@ -103,7 +134,8 @@ class World:
         return EngineConfig(
             kernels=self.kernels,
             kv_format=self.kv_format,
-            threads=1,
+            activations=self.activations,
+            threads=self.threads,
             page_size=page_size,
             kv_bytes=page_bytes * pages,
             prefix_cache=prefix_cache,
@@ -114,7 +146,7 @@ class World:
         longest = max(len(request.ids) + (request.max_tokens or 0) for request in requests)
         return -(-longest // page_size) + 1
 
-    def _run_alone(self, request: GenerateRequest) -> Result:
+    def run_alone(self, request: GenerateRequest) -> Result:
         pipeline = self.pipeline(replace(self.config(64, 16, prefix_cache=False), replay=False))
         loop, result = Loop([pipeline], SchedulerConfig(step_budget=4096)), Result()
         loop.submit(make_job(pipeline, request, 1, result))
@@ -229,7 +261,7 @@ def run_schedule(
     _count(loop, page_size, seen)
     seen["replayed steps"] += pipeline.replay.steps if pipeline.replay else 0
     for place, index in enumerate(chosen):
-        _compare(results[place], world.alone[index], place in doomed, place in faulty, f"seed {seed} place {place}")
+        _compare(results[place], world.alone(index), place in doomed, place in faulty, f"seed {seed} place {place}")
     seen["requests"] += len(chosen)
 
 

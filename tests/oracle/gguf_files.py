@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
 import torch
+from gguf import quants
 from torch import Tensor
 
 from tests.oracle.peers import llama_cpp_name, permuted
+from tests.weights.k_blocks import q4_k, q6_k
+
+_ALL_FLOAT: Mapping[str, str] = MappingProxyType({"": "F32"})
 
 
-def write_gguf(path: Path, peer: Any, arch: str, extra: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """The peer's weights in float32, with `extra` metadata keys of the architecture and further `tensors`."""
+def write_gguf(
+    path: Path,
+    peer: Any,
+    arch: str,
+    extra: dict[str, Any],
+    tensors: dict[str, Tensor],
+    types: Mapping[str, str] = _ALL_FLOAT,
+) -> None:
+    """The peer's weights, with `extra` metadata keys of the architecture and further `tensors`.
+
+    types  part of a matrix's name -> its type; the first that is in the name counts. Vectors are float32.
+    """
     config = peer.config
     writer = gguf.GGUFWriter(path, arch)
     writer.add_context_length(config.max_position_embeddings)
@@ -29,7 +45,9 @@ def write_gguf(path: Path, peer: Any, arch: str, extra: dict[str, Any], tensors:
     for key, value in extra.items():
         _add(writer, f"{arch}.{key}", value)
     for name, tensor in {**_converted(peer, arch), **tensors}.items():
-        writer.add_tensor(name, tensor.contiguous().numpy())
+        kind = next(kind for part, kind in types.items() if part in name) if tensor.dim() > 1 else "F32"
+        raw_dtype = None if kind in ("F32", "F16") else gguf.GGMLQuantizationType[kind]
+        writer.add_tensor(name, _stored(tensor, kind), raw_dtype=raw_dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -58,6 +76,13 @@ def _converted(peer: Any, arch: str) -> dict[str, Tensor]:
             tensor = permuted(tensor, config.num_key_value_heads)
         found[llama_cpp_name(name, is_gemma=arch == "gemma3")] = tensor
     return found
+
+
+def _stored(tensor: Tensor, kind: str) -> Any:
+    if kind in ("Q4_K", "Q6_K"):
+        return {"Q4_K": q4_k, "Q6_K": q6_k}[kind](tensor).numpy()
+    values = tensor.contiguous().numpy()
+    return values if kind == "F32" else quants.quantize(values, gguf.GGMLQuantizationType[kind])
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

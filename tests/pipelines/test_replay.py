@@ -6,6 +6,7 @@ import random
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.identities.files import TYPES, make_weights
 from tests.kernels.steps import assert_equal_stores
 from tests.pipelines.engine import ASSETS, CONFIG, Engine, prompts, tiny
+from vivace.config import ActivationFormat
 from vivace.engine.batch import Span
 from vivace.engine.job import Job
 from vivace.errors import NotRecordable
@@ -172,6 +175,22 @@ def test_replay_is_eager_bit_for_bit(name: str, store_format: str, threads: int)
         for mine, other in zip(*pair.stores, strict=True):
             assert_equal_stores(mine, other)
     assert trees > 2
+    assert pair.replay.steps > 20
+
+
+@pytest.mark.parametrize("activations", ["int14", "int8"])
+@pytest.mark.parametrize("weights", TYPES)
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_replay_is_eager_on_quantized_weights(
+    name: str, weights: str, activations: ActivationFormat, tmp_path: Path
+) -> None:
+    ops = select.resolve(choice="native", threads=2, activations=activations)
+    model = load_model(make_weights(f"tiny-{name}", weights, tmp_path), ops)
+    assert isinstance(model, Decoder)
+    pair = Pair(model, ops, "f16", seed=len(weights), page_size=16)
+    assert "quant_linear(" in str(pair.replay.program)
+    with torch.inference_mode():
+        assert sum(pair.step() for _ in range(25)) > 2
     assert pair.replay.steps > 20
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import gguf
 import numpy as np
 import pytest
 import torch
 from gguf import quants
 
+from tests.weights.k_blocks import q4_k, q6_k
 from vivace.weights.gguf_types import CHUNK_ELEMENTS, TYPES, GgufType, dequantize
 
 PACKED = [kind for kind in TYPES.values() if kind.coding is not None]
@@ -62,3 +65,12 @@ def test_results_do_not_depend_on_where_chunks_are_cut(kind: GgufType) -> None:
 def test_no_blocks_give_no_values() -> None:
     for kind in PACKED:
         assert dequantize(torch.empty(0, dtype=torch.uint8), kind).shape == (0,)
+
+
+@pytest.mark.parametrize(("kind", "write"), [("Q4_K", q4_k), ("Q6_K", q6_k)])
+def test_k_blocks_that_tests_write_hold_the_weights(kind: str, write: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    weights = torch.randn(6, 512, generator=torch.Generator().manual_seed(3)) * torch.logspace(-3, 3, 6).view(6, 1)
+    weights[0, :32] = 0
+    theirs = quants.dequantize(write(weights).numpy(), gguf.GGMLQuantizationType[kind])
+    largest = weights.abs().amax(1, keepdim=True)
+    assert (torch.from_numpy(theirs) - weights).abs().div(largest).max() < {"Q4_K": 0.08, "Q6_K": 0.03}[kind]
