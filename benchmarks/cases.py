@@ -175,8 +175,9 @@ def _attention_packed(lengths: tuple[int, ...]) -> Case:
     starts = tuple(sum(lengths[:i]) for i in range(len(lengths) + 1))
 
     def prepare(ops: BoundOps) -> Callable[[], Tensor]:
-        q = torch.randn(rows, 12, 32)
-        return lambda: ops.attention_packed(q, q, q, starts, spec)
+        nothing = torch.zeros(0, dtype=torch.int32)
+        qkv, step = torch.randn(rows, 3 * 12 * 32), Rows(nothing, nothing, nothing, starts, (), nothing, {})
+        return lambda: ops.attention_packed(qkv, step, spec)
 
     pairs = sum(length * length for length in lengths)
     shape = f"lengths {', '.join(map(str, lengths))}"

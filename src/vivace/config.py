@@ -17,6 +17,7 @@ from vivace.errors import ConfigError, nearest
 
 KernelChoice = Literal["auto", "native", "ref", "rows"]
 ActivationFormat = Literal["int14", "int8", "f32"]
+WeightFormat = Literal["stored", "bf16", "int8"]
 KVFormat = Literal["f32", "f16", "bf16", "i8"]
 
 MAX_THREADS = 1024  # each is a thread of the native pool
@@ -40,6 +41,8 @@ class EngineConfig:
     """How models are run. What is left out (None) is resolved from the hardware.
 
     kernels       implementation of the operations: auto, native, ref (batched torch) or rows (one row at a time)
+    weights       how matrices that a file holds as floats are kept: stored (as they are), or rounded at load to bf16 or
+                  int8 (32 inputs share a scale); tables that are only looked up stay as they are
     activations   what native kernels turn the inputs of quantized weights into: int14 (rounded to 14 bits), int8
                   (faster, rounded to 8 bits), f32 (not rounded; weights become float32 when they are loaded)
     threads       threads that compute; left out: one for each core this process may use
@@ -56,6 +59,7 @@ class EngineConfig:
     """
 
     kernels: KernelChoice = "auto"
+    weights: WeightFormat = "stored"
     activations: ActivationFormat = "int14"
     threads: int | None = None
     page_size: int = 16

@@ -40,6 +40,15 @@ def random_past(lengths: Sequence[int], spec: AttentionSpec, value_dim: int | No
     )
 
 
+def packed_step(past: Past) -> tuple[Tensor, Rows]:
+    """All units of all sequences as one step without a store -> fused queries, keys and values (rows, width), rows."""
+    qkv = torch.cat([torch.cat(part).flatten(1) for part in (past.queries, past.keys, past.values)], 1)
+    lengths = torch.tensor([len(queries) for queries in past.queries])
+    starts = (0, *lengths.cumsum(0).tolist())
+    nothing = torch.zeros(0, dtype=torch.int32)
+    return qkv, Rows(nothing, nothing, nothing, starts, (0,) * len(lengths), nothing, {})
+
+
 def cut_step(
     past: Past, spans: Sequence[tuple[int, int, int]], page_size: int, *, seed: int = 0, parents: Sequence[int] = ()
 ) -> tuple[Tensor, KVStore, Rows]:

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.kernels.steps import GROUP, Past, cut_step, expected_attention, random_past, stored_as
+from tests.kernels.steps import (
+    GROUP,
+    Past,
+    cut_step,
+    expected_attention,
+    packed_step,
+    random_past,
+    stored_as,
+)
 from vivace.kernels.ops import AttentionSpec, KVStore
 from vivace.kernels.select import BoundOps
 from vivace.kernels.store import STORE_DTYPES
@@ -110,11 +119,11 @@ def test_without_causality_a_row_sees_its_whole_sequence(ops: BoundOps) -> None:
 @pytest.mark.parametrize("window", [None, 3])
 def test_packed_attention_stays_within_sequence_and_window(ops: BoundOps, is_causal: bool, window: int | None) -> None:
     spec = AttentionSpec(heads=6, kv_heads=3, head_dim=8, scale=0.4, window=window, is_causal=is_causal)
-    past = random_past((7, 0, 1, 12), spec, value_dim=5)
-    q, k, v = (torch.cat(part) for part in (past.queries, past.keys, past.values))
-    y = ops.attention_packed(q, k, v, (0, 7, 7, 8, 20), spec)
+    lengths = (7, 0, 1, 12, 70)
+    past = random_past(lengths, spec)
+    y = ops.attention_packed(*packed_step(past), spec)
     expected = []
-    for sequence, length in enumerate((7, 0, 1, 12)):
+    for sequence, length in enumerate(lengths):
         for row in range(length):
             reach = length if window is None else window
             ahead = 0 if is_causal else reach - 1
@@ -124,11 +133,14 @@ def test_packed_attention_stays_within_sequence_and_window(ops: BoundOps, is_cau
     torch.testing.assert_close(y.double(), torch.stack(expected), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def test_packed_attention_reads_parts_of_a_fused_projection(ops: BoundOps) -> None:
-    fused = torch.randn(11, 3 * 32, generator=torch.Generator().manual_seed(1))
-    q, k, v = (part.view(11, 4, 8) for part in fused.split(32, -1))
-    apart = ops.attention_packed(q.contiguous(), k.contiguous(), v.contiguous(), (0, 4, 11), PLAIN)
-    torch.testing.assert_close(ops.attention_packed(q, k, v, (0, 4, 11), PLAIN), apart, atol=TOLERANCE, rtol=TOLERANCE)
+@pytest.mark.parametrize("name", SPECS)
+def test_packed_attention_equals_attention_over_a_store(ops: BoundOps, name: str) -> None:
+    spec = replace(SPECS[name], is_causal=False)
+    past = random_past(LENGTHS, spec)
+    q, store, rows = cut_step(past, [(s, 0, length) for s, length in enumerate(LENGTHS)], page_size=16)
+    expected = ops.attention(q, store, rows, GROUP, spec)
+    y = ops.attention_packed(*packed_step(past), spec)
+    torch.testing.assert_close(y, expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -170,14 +182,15 @@ def test_a_row_is_the_same_bits_in_any_step(invariant_ops: BoundOps, name: str, 
             assert torch.equal(part, whole[s][start : start + count])
 
 
-def test_a_packed_row_is_the_same_bits_with_any_neighbours(invariant_ops: BoundOps) -> None:
-    spec = AttentionSpec(heads=6, kv_heads=3, head_dim=12, scale=0.4, is_causal=False)
-    past = random_past((7, 5, 12), spec)
-    q, k, v = (torch.cat(part) for part in (past.queries, past.keys, past.values))
-    together = invariant_ops.attention_packed(q, k, v, (0, 7, 12, 24), spec)
-    for s, (first, last) in enumerate(((0, 7), (7, 12), (12, 24))):
-        own = past.queries[s], past.keys[s], past.values[s]
-        assert torch.equal(invariant_ops.attention_packed(*own, (0, last - first), spec), together[first:last])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_packed_row_is_the_same_bits_with_any_neighbours(invariant_ops: BoundOps, window: int | None) -> None:
+    spec = AttentionSpec(heads=6, kv_heads=3, head_dim=12, scale=0.4, window=window, is_causal=False)
+    past = random_past((7, 5, 12, 40), spec)
+    qkv, rows = packed_step(past)
+    together = invariant_ops.attention_packed(qkv, rows, spec)
+    for first, last in pairwise(rows.starts):
+        alone = replace(rows, starts=(0, last - first), context=(0,))
+        assert torch.equal(invariant_ops.attention_packed(qkv[first:last], alone, spec), together[first:last])
 
 
 def _run(

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from tests.kernels.conftest import ISAS
+from vivace.config import WeightFormat
+from vivace.kernels import select
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.cpu.pack import QUANT_FORMAT, pack_native, unpack_quant
 from vivace.kernels.ops import LinearWeight, stored_weight
-from vivace.kernels.quantized import Coding, PlainMatrix, Quantized
+from vivace.kernels.quantized import Coding, PlainMatrix, Quantized, RoundedMatrix, kept_as
 
 pytestmark = pytest.mark.usefixtures("needs_native")
 
@@ -216,3 +218,38 @@ def _sizes(matrix: Random) -> Tensor:
     zeros = torch.zeros_like(parts.codes)
     minima = Quantized(zeros, parts.coarse, parts.fine, parts.coarse_minimum, parts.fine_minimum)
     return (matrix.plain() - minima.values(coding)).abs() + minima.values(coding).abs()
+
+
+def test_rounded_weights_are_within_half_a_level_and_packed_without_loss() -> None:
+    source = PlainMatrix(torch.randn(19, 96, generator=torch.Generator().manual_seed(3)) * 1e-3)
+    source.data[4, 32:64] = 0
+    rounded = kept_as(source, "int8")
+    scales = source.data.view(19, 3, 32).abs().amax(2) / 127
+    assert ((rounded.plain() - source.data).view(19, 3, 32).abs() <= scales.unsqueeze(2) * 0.500001).all()
+    assert torch.equal(unpack_quant(pack_native(stored_weight([rounded]), "int8")), rounded.plain())
+
+
+def test_only_floats_in_whole_groups_are_rounded() -> None:
+    odd, whole = PlainMatrix(torch.ones(2, 48)), PlainMatrix(torch.ones(2, 64))
+    coded = Random(CODINGS["4 bits"], 2, 64)
+    assert kept_as(odd, "int8") is odd
+    assert isinstance(kept_as(whole, "int8"), RoundedMatrix)
+    assert kept_as(whole, "bf16").dtype == torch.bfloat16
+    assert all(kept_as(coded, weights) is coded for weights in ("int8", "bf16"))
+    assert kept_as(whole, "stored") is whole
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int8"])
+def test_the_reference_reads_the_rounded_values(weights: WeightFormat) -> None:
+    source, x = PlainMatrix(torch.randn(7, 64)), torch.randn(3, 64)
+    ops = select.resolve(choice="ref", weights=weights)
+    expected = x @ kept_as(source, weights).plain().float().t()
+    torch.testing.assert_close(ops.linear(x, ops.pack_linear(stored_weight([source]))), expected)
+
+
+def test_weights_that_are_no_numbers_stay_so() -> None:
+    data = torch.ones(2, 64)
+    data[0, 3], data[1, 40] = float("nan"), float("inf")
+    for activations in LEVELS:
+        weight = pack_native(stored_weight([kept_as(PlainMatrix(data), "int8")]), activations)  # type: ignore[arg-type]
+        assert not NativeOps(None, 1).linear(torch.ones(1, 64), weight).isfinite().any()

@@ -173,7 +173,8 @@ class Engine:
             limits = generate.limits
             return generate, ModelInfo(name, "generate", limits.max_length, limits.vocab_size, digest=files.digest)
         sentence = text.sentence
-        embed = EmbedPipeline(model, self.ops, name=name, sentence=sentence, dense=load_dense(sentence, self.ops))
+        dense = load_dense(sentence, self.ops)
+        embed = EmbedPipeline(model, self.ops, name=name, sentence=sentence, dense=dense, config=self.config)
         return embed, ModelInfo(
             name,
             "embed",
@@ -194,5 +195,6 @@ def _bind(config: EngineConfig) -> select.BoundOps:
         choice=config.kernels,
         isa=os.environ.get("VIVACE_ISA") or None,
         threads=config.threads if is_native else None,
+        weights=config.weights,
         activations=config.activations,
     )

@@ -43,6 +43,11 @@ def to_plain(weight: LinearWeight) -> LinearWeight:
     return replace(weight, data=_joined(weight).float(), format="f32", stored=())
 
 
+def to_rows(weight: LinearWeight) -> LinearWeight:
+    """A stored or plain weight as a table for look-ups, in half precision if it is stored so."""
+    return replace(weight, data=_joined(weight), format="rows", stored=())
+
+
 def unpack_panels(weight: LinearWeight) -> LinearWeight:
     """The inverse of `pack_panels`: the plain matrix, for adapters, quantizers and tests."""
     if weight.format == "f32":

@@ -28,7 +28,8 @@ class LinearWeight:
     """The weight of a linear map or an embedding, as a kernel wants it.
 
     format  layout of `data`; "f32" is a plain (outputs, inputs) float32 matrix, native kernels add packed ones;
-            "stored" is what a loader hands to `pack_linear`: no data yet, but matrices one below the other
+            "rows" is a plain table of any float type, for look-ups alone; "stored" is what a loader hands to
+            `pack_linear`: no data yet, but matrices one below the other
     bias    (outputs,) or None
     slices  named ranges of outputs of a fused projection, such as q, k, v; kept for adapters, quantizers and loaders
     split   how the outputs or inputs are divided over ranks
@@ -153,6 +154,10 @@ class Ops(Protocol):
         """The weight in the layout that these operations want, made once at load; the reference returns it as it is."""
         ...
 
+    def pack_table(self, weight: LinearWeight) -> LinearWeight:
+        """The same for a table that `embedding` alone reads."""
+        ...
+
     def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
         """An empty store in the layout that these operations want. store_format: one of kernels.store.STORE_DTYPES.
 
@@ -234,14 +239,24 @@ class Ops(Protocol):
         """
         ...
 
-    def attention_packed(self, q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
-        """Attention within each sequence, without a store, for encoders.
+    def attention_packed(self, qkv: Tensor, rows: Rows, spec: AttentionSpec) -> Tensor:
+        """Attention within each sequence of `rows.starts`, without a store, for encoders.
 
-        q (rows, heads, dim), k, v (rows, kv_heads, dim) -> (rows, heads * value_dim)."""
+        qkv (rows, (heads + 2 * kv_heads) * head_dim): queries, keys, values -> (rows, heads * head_dim)."""
         ...
 
     def take_rows(self, x: Tensor, rows: Tensor) -> Tensor:
         """y[i] = x[rows[i]]: the rows that go on to the head. x (.., width), rows (n,) int64 -> (n, width)."""
+        ...
+
+    def mean_rows(self, x: Tensor, first: Tensor, last: Tensor) -> Tensor:
+        """y[i] = the mean of the rows first[i] .. last[i] - 1, one or more, summed in float64 in their order.
+
+        x (.., width), first, last (n,) int64 -> (n, width)."""
+        ...
+
+    def unit_rows(self, x: Tensor) -> Tensor:
+        """y = x / max(||x||, 1e-12), the norm in float64 in the order of the numbers. x (rows, width) -> the same."""
         ...
 
     def argmax(self, x: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from vivace.config import WeightFormat
+
 
 @dataclass(frozen=True)
 class Coding:
@@ -106,6 +108,41 @@ class PlainMatrix:
 
     def quantized(self, first: int, last: int) -> Quantized:
         raise AssertionError(f"rows {first} to {last} of a plain matrix have no codes")
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedMatrix:
+    """A matrix of floats that becomes codes when it is packed: w = s c, s = max |w| of 32 inputs / 127, c whole."""
+
+    source: StoredMatrix
+    coding: Coding = Coding(8, zero=128, is_f32=True)
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def outputs(self) -> int:
+        return self.source.outputs
+
+    @property
+    def inputs(self) -> int:
+        return self.source.inputs
+
+    def plain(self) -> Tensor:
+        return self.quantized(0, self.outputs).values(self.coding)
+
+    def quantized(self, first: int, last: int) -> Quantized:
+        groups = self.source.plain()[first:last].float().view(last - first, -1, self.coding.group)
+        scales = groups.abs().amax(2) / 127
+        codes = torch.where(scales.unsqueeze(2) > 0, groups / scales.unsqueeze(2), 0).round() + self.coding.zero
+        return Quantized(codes.flatten(1).to(torch.uint8), scales)
+
+
+def kept_as(matrix: StoredMatrix, weights: WeightFormat) -> StoredMatrix:
+    """The matrix as the setting `weights` says. One in codes stays as it is; int8 needs whole groups of inputs."""
+    if matrix.coding is not None or weights == "stored":
+        return matrix
+    if weights == "bf16":
+        return PlainMatrix(matrix.plain().bfloat16())
+    return matrix if matrix.inputs % RoundedMatrix.coding.group else RoundedMatrix(matrix)
 
 
 def _product(coarse: Tensor, fine: Tensor | None) -> Tensor:

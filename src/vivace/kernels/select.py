@@ -8,20 +8,21 @@ arguments always give the same kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from vivace.config import ActivationFormat
+from vivace.config import ActivationFormat, WeightFormat
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu import bind as native
-from vivace.kernels.cpu.pack import pack_native
+from vivace.kernels.cpu.pack import pack_native, pack_native_table
 from vivace.kernels.layout import to_plain
 from vivace.kernels.ops import KVStore, LinearWeight, Ops, StoreShape
-from vivace.kernels.ref import activation, attention, choose, embedding, kv, linear, mlp, norm, qkv, rope
+from vivace.kernels.quantized import kept_as
+from vivace.kernels.ref import activation, attention, choose, embedding, kv, linear, mlp, norm, pool, qkv, rope
 from vivace.kernels.ref import rows as one_row
 from vivace.kernels.store import panel_store, plain_store
 from vivace.runtime import threads as runtime_threads
@@ -43,16 +44,18 @@ _REFERENCE: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "attention": attention.attention,
         "attention_packed": attention.attention_packed,
         "take_rows": choose.take_rows,
+        "mean_rows": pool.mean_rows,
+        "unit_rows": pool.unit_rows,
         "argmax": choose.argmax,
         "kv_copy": kv.kv_copy,
         "kv_move": kv.kv_move,
         "kv_rotate": kv.kv_rotate,
     }
 )
-# Of these, the ones that only copy, or round each product and sum by itself: invariant in every set.
+# Of these, the ones that only copy, round each product and sum by itself, or add in one order: invariant in every set.
 _EXACT = frozenset(
-    ("add", "embedding", "rope_angles", "rope", "take_rows", "argmax", "kv_copy", "kv_move", "kv_rotate")
-)
+    ("add", "embedding", "rope_angles", "rope", "take_rows", "mean_rows", "unit_rows", "argmax", "kv_copy", "kv_move")
+) | {"kv_rotate"}
 # Coarse operations as compositions of bound ones, where a set has no kernel of its own: the function and its parts.
 _COMPOSITIONS: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = MappingProxyType(
     {
@@ -79,20 +82,29 @@ class BoundOps(Ops):
 
     bound   operation name -> what it is bound to
     device  where tensors live
+    weights how matrices of floats are kept
     native  the native kernels, if every operation is bound to them: then steps can be recorded
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, weights: WeightFormat = "stored") -> None:
         self.device = device
+        self.weights = weights
         self.bound: dict[str, Bound] = {}
         self.native: native.NativeOps | None = None
         self._pack: Callable[[LinearWeight], LinearWeight] = to_plain
+        self._pack_table: Callable[[LinearWeight], LinearWeight] = to_plain
         self._make_store: Callable[[StoreShape, str, torch.device], KVStore] = plain_store
         self._note = ""
 
     def pack_linear(self, weight: LinearWeight) -> LinearWeight:
         """Return the weight in the layout that `linear` reads. Layers call this once at load and drop the plain one."""
+        if self.weights != "stored":
+            weight = replace(weight, stored=tuple(kept_as(matrix, self.weights) for matrix in weight.stored))
         return self._pack(weight)
+
+    def pack_table(self, weight: LinearWeight) -> LinearWeight:
+        """Return the weight in the layout that `embedding` reads best, for tables that nothing else reads."""
+        return self._pack_table(weight)
 
     def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
         """Return an empty store in the layout that `attention` reads best."""
@@ -122,6 +134,7 @@ def resolve(
     choice: str = "auto",
     isa: str | None = None,
     threads: int | None = None,
+    weights: WeightFormat = "stored",
     activations: ActivationFormat = "int14",
 ) -> BoundOps:
     """Bind every operation of the menu.
@@ -130,6 +143,7 @@ def resolve(
     choice       auto, native, ref or rows (VIVACE_KERNELS)
     isa          highest instruction set of native kernels, one of kernels.cpu.bind.ISAS (VIVACE_ISA); None: the best
     threads      threads that native kernels use; None takes torch's count
+    weights      how matrices of floats are kept
     activations  what native kernels turn the inputs of quantized weights into
 
     A set of operations owns its thread pool. "rows" sets torch to one thread, because the invariance of one row rests
@@ -138,7 +152,7 @@ def resolve(
     if choice not in CHOICES:
         raise ConfigError(f"kernels is '{choice}', expected one of {', '.join(CHOICES)}", hint=nearest(choice, CHOICES))
     # Every method of the menu is bound just below, so nothing of it stays abstract.
-    ops = BoundOps(torch.device(device))  # type: ignore[abstract]
+    ops = BoundOps(torch.device(device), weights)  # type: ignore[abstract]
     for op, call in _REFERENCE.items():
         ops._bind(op, Bound("reference (torch)", call, op in _EXACT))
     if choice == "rows":
@@ -175,6 +189,7 @@ def _bind_native(
         ops._bind(op, Bound(f"native {kernels.isa}", getattr(kernels, op), True))
     ops.native = kernels
     ops._pack = partial(pack_native, activations=activations)
+    ops._pack_table = partial(pack_native_table, activations=activations)
     ops._make_store = panel_store
     ops._note = f"native kernels on {kernels.threads} threads, quantized weights meet {activations} activations"
 

@@ -48,13 +48,7 @@ class PackedAttention:
 
     def __call__(self, x: Tensor, ctx: Context, residual: Tensor) -> Tensor:
         """residual + the layer: (rows, size) -> (rows, size)."""
-        both = self.qkv(x, ctx)
-        dim = self.spec.head_dim
-        q, k, v = (
-            both[:, first:last].view(-1, (last - first) // dim, dim)
-            for first, last in (self.qkv.weight.slices[part] for part in ("q", "k", "v"))
-        )
-        y = ctx.ops.attention_packed(q, k, v, ctx.rows.starts, self.spec)
+        y = ctx.ops.attention_packed(self.qkv(x, ctx), ctx.rows, self.spec)
         return self.out.add_to(residual, y, ctx)
 
 

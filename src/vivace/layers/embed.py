@@ -19,9 +19,20 @@ class Embedding:
     scale: float = 1.0
 
     @classmethod
-    def load(cls, loader: Loader, name: str, count: int, size: int, *, split: Split, scale: float = 1.0) -> Embedding:
-        """Takes `name`.weight (count, size)."""
-        return cls(loader.pack([loader.weights.take_stored(f"{name}.weight", (count, size))], None, split), scale)
+    def load(
+        cls,
+        loader: Loader,
+        name: str,
+        count: int,
+        size: int,
+        *,
+        split: Split,
+        scale: float = 1.0,
+        is_head: bool = False,
+    ) -> Embedding:
+        """Takes `name`.weight (count, size). is_head: the table is also the output projection's matrix."""
+        matrix = loader.weights.take_stored(f"{name}.weight", (count, size))
+        return cls(loader.pack([matrix], None, split) if is_head else loader.pack_table(matrix, split), scale)
 
     def __call__(self, ids: Tensor, ctx: Context) -> Tensor:
         """(rows,) int64 -> (rows, size)."""
@@ -36,7 +47,7 @@ def load_embedding_and_head(
     A tied head is the embedding's table. A file that holds an equal copy of it is accepted; should the copy differ,
     it is what the model was trained with, and it is used.
     """
-    embedding = Embedding.load(loader, names[0], count, size, split="columns", scale=scale)
+    embedding = Embedding.load(loader, names[0], count, size, split="columns", scale=scale, is_head=is_tied)
     if not is_tied:
         return embedding, Linear.load(loader, names[1], count, size, split="columns")
     if not loader.weights.has(f"{names[1]}.weight"):

@@ -52,10 +52,17 @@ class Loader:
         slices: Mapping[str, tuple[int, int]] | None = None,
     ) -> LinearWeight:
         """Matrices of the same inputs, one below the other, and their bias, as the operations want them."""
-        if self.device.type != "cpu":
-            matrices = [PlainMatrix(matrix.plain().to(self.device)) for matrix in matrices]
-            bias = None if bias is None else bias.to(self.device)
-        return self.ops.pack_linear(stored_weight(matrices, bias, slices, split))
+        bias = None if bias is None else bias.to(self.device)
+        return self.ops.pack_linear(stored_weight(self._placed(matrices), bias, slices, split))
+
+    def pack_table(self, matrix: StoredMatrix, split: Split) -> LinearWeight:
+        """A matrix whose rows are only looked up."""
+        return self.ops.pack_table(stored_weight(self._placed([matrix]), None, None, split))
+
+    def _placed(self, matrices: Sequence[StoredMatrix]) -> Sequence[StoredMatrix]:
+        if self.device.type == "cpu":
+            return matrices
+        return [PlainMatrix(matrix.plain().to(self.device)) for matrix in matrices]
 
 
 @dataclass(frozen=True, eq=False)

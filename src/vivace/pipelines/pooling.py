@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from vivace.errors import InvalidRequest
 from vivace.kernels.ops import Activation, Ops
 from vivace.layers.context import Context
 from vivace.layers.linear import Linear, Loader
+from vivace.pipelines.encoder_replay import MEAN, UNIT_MEAN
 from vivace.pipelines.requests import EmbedRequest
 from vivace.pipelines.sentence import DenseConfig, Normalize, SentenceConfig
 from vivace.techniques import index
@@ -36,13 +38,20 @@ class Dense:
 
 Step = Dense | Finish
 
+# What a recorded step computes too: the names of modes and steps -> its result.
+_RECORDED: Mapping[tuple[str, ...], str] = MappingProxyType({("mean",): MEAN, ("mean", "normalize"): UNIT_MEAN})
+
 
 @dataclass(frozen=True, eq=False)
 class Pooler:
-    """Modes are concatenated, then the steps follow in order."""
+    """Modes are concatenated, then the steps follow in order.
+
+    recorded  the result of a recorded step (pipelines.encoder_replay) that is the same vector bit for bit, or ""
+    """
 
     modes: tuple[Pool, ...]
     steps: tuple[Step, ...]
+    recorded: str = ""
 
     def __call__(self, rows: Tensor, skip: int, ctx: Context) -> Tensor:
         """rows (tokens, hidden) of one text, of which the first `skip` are left out -> (size,) float32."""
@@ -63,9 +72,14 @@ class Pooling:
         sizes = [step.outputs for step in config.steps if isinstance(step, DenseConfig)]
         assert len(sizes) == len(self._dense), "one layer per Dense module"
         self.size = sizes[-1] if sizes else hidden_size * len(config.modes)
+        self._usual = self._make(EmbedRequest(ids=()))
 
     def pooler(self, request: EmbedRequest) -> Pooler:
         """The pooler of a request. Raises InvalidRequest or UnknownName for what the model cannot do."""
+        is_usual = not request.pooling and request.dimensions is None and request.normalize is None
+        return self._usual if is_usual else self._make(request)
+
+    def _make(self, request: EmbedRequest) -> Pooler:
         chosen = index.parse(index.POOLING, request.pooling)
         modes = {name: config for name, config in chosen.items() if isinstance(config, ModeConfig)}
         finishers = {name: config for name, config in chosen.items() if name not in modes}
@@ -78,28 +92,32 @@ class Pooling:
         configs = modes or index.parse(index.POOLING, {mode: {} for mode in self.config.modes})
         order = [name for name in index.POOLING if name in modes] or self.config.modes
         parts = Parts(self._hidden_size)
+        steps = self._steps(request, finishers, self._hidden_size * len(order))
         return Pooler(
             tuple(index.make(configs[name], parts) for name in order),
-            self._steps(request, finishers, self._hidden_size * len(order)),
+            tuple(step for _, step in steps),
+            _RECORDED.get((*order, *(name for name, _ in steps)), ""),
         )
 
-    def _steps(self, request: EmbedRequest, finishers: Mapping[str, TechniqueConfig], size: int) -> tuple[Step, ...]:
+    def _steps(
+        self, request: EmbedRequest, finishers: Mapping[str, TechniqueConfig], size: int
+    ) -> list[tuple[str, Step]]:
         """What follows the modes: the files' steps unless the request says otherwise, then the request's own."""
         normalize = index.parse(index.POOLING, {"normalize": {"value": True}})["normalize"]
-        steps: list[Step] = []
+        steps: list[tuple[str, Step]] = []
         dense = iter(self._dense)
         for step in self.config.steps:
             if isinstance(step, DenseConfig):
-                steps.append(next(dense))
+                steps.append(("dense", next(dense)))
                 size = step.outputs
             elif isinstance(step, Normalize) and request.normalize is not False:
-                steps.append(index.make(normalize, Parts(size)))
+                steps.append(("normalize", index.make(normalize, Parts(size))))
         if request.normalize and Normalize() not in self.config.steps:
-            steps.append(index.make(normalize, Parts(size)))
+            steps.append(("normalize", index.make(normalize, Parts(size))))
         for name in index.POOLING:
             if name in finishers and not finishers[name].is_null:
-                steps.append(index.make(finishers[name], Parts(size)))
-        return tuple(steps)
+                steps.append((name, index.make(finishers[name], Parts(size))))
+        return steps
 
     def _check_dimensions(self, dimensions: int) -> None:
         allowed = self.config.matryoshka

@@ -149,7 +149,7 @@ void run_attention_part(const AttentionStep& step, const AttentionPart& part, co
     block.format = step.store.format;
     block.scale = step.scale;
     block.soft_cap = step.soft_cap;
-    block.score_stride = (block.units + kPanel - 1) / kPanel * kPanel;
+    block.score_stride = score_stride(block.units);
     block.keys = scratch.keys.data();
     block.values = scratch.values.data();
     block.key_scales = scratch.key_scales.data();

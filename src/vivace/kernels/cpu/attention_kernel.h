@@ -142,13 +142,14 @@ private:
         float* scores = b.scores + query * b.score_stride + b.first[query];
         const int64_t count = b.last[query] - b.first[query];
         const float lowest = -__builtin_inff();
+        Vec16::all(lowest).store(scores + count);  // so that whole vectors may be read
         Vec16 most = Vec16::all(b.sinks[query] ? *b.sinks[query] : lowest);
-        for (int64_t i = 0; i < count; i += kPanel) most = max(most, load_some<Vec16>(scores + i, count - i, lowest));
+        for (int64_t i = 0; i < count; i += kPanel) most = max(most, Vec16::load(scores + i));
         const Vec16 largest = Vec16::all(lane_max(most));
         Vec16 total = Vec16::zero();
         for (int64_t i = 0; i < count; i += kPanel) {
-            const Vec16 power = exp(sub(load_some<Vec16>(scores + i, count - i, lowest), largest));
-            store_some(power, scores + i, count - i);
+            const Vec16 power = exp(sub(Vec16::load(scores + i), largest));
+            power.store(scores + i);
             total = add(total, power);
         }
         float sum = lane_sum(total);
@@ -211,6 +212,9 @@ private:
         int64_t d = 0;
         for (; d + kValueVectors * kPanel <= b.value_dim; d += kValueVectors * kPanel) {
             weigh_dims<F, Queries, kValueVectors>(b, query, begin, end, d, kPanel);
+        }
+        if constexpr (kValueVectors > 2) {
+            for (; d + 2 * kPanel <= b.value_dim; d += 2 * kPanel) weigh_dims<F, Queries, 2>(b, query, begin, end, d, kPanel);
         }
         for (; d < b.value_dim; d += kPanel) weigh_dims<F, Queries, 1>(b, query, begin, end, d, b.value_dim - d);
     }

@@ -65,6 +65,8 @@ class NativeOps:
         y = self._new(ids, weight.inputs)
         if weight.format == QUANT_FORMAT:
             self._call("quant_embedding", ids=ids, linear=weight.handle, scale=scale, y=y)
+        elif weight.format == "rows":
+            self._call("table_rows", ids=ids, table=weight.data, scale=scale, y=y)
         else:
             self._call("embedding", ids=ids, weights=_panels(weight), outputs=weight.outputs, scale=scale, y=y)
         return y
@@ -178,27 +180,39 @@ class NativeOps:
         )
         return y.flatten(1)
 
-    def attention_packed(self, q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
-        """Attention within each sequence. q (rows, heads, dim), k, v (rows, kv_heads, dim)."""
-        y = self._new(q, spec.heads, v.shape[-1])
+    def attention_packed(self, qkv: Tensor, rows: Rows, spec: AttentionSpec) -> Tensor:
+        """Attention within each sequence. qkv (rows, all heads * head_dim) -> (rows, heads * head_dim)."""
+        y = self._new(qkv, spec.heads * spec.head_dim)
         self._call(
             "attention_packed",
-            q=q.contiguous(),
-            keys=k.contiguous(),
-            values=v.contiguous(),
-            starts=torch.tensor(starts),
+            qkv=qkv.contiguous(),
+            heads=spec.heads,
+            kv_heads=spec.kv_heads,
+            starts=self._sequences(rows)["starts"],
             scale=spec.scale,
             window=spec.window or 0,
             soft_cap=spec.soft_cap or 0.0,
             is_causal=spec.is_causal,
             y=y,
         )
-        return y.flatten(1)
+        return y
 
     def take_rows(self, x: Tensor, rows: Tensor) -> Tensor:
         """y[i] = x[rows[i]]. x (.., width), rows (n,) int64 -> (n, width)."""
         y = self._new(rows, x.shape[1])
         self._call("take_rows", x=x, rows=rows, y=y)
+        return y
+
+    def mean_rows(self, x: Tensor, first: Tensor, last: Tensor) -> Tensor:
+        """y[i] = the mean of the rows first[i] .. last[i] - 1. x (.., width), first, last (n,) int64 -> (n, width)."""
+        y = self._new(first, x.shape[1])
+        self._call("mean_rows", x=x, first=first, last=last, y=y)
+        return y
+
+    def unit_rows(self, x: Tensor) -> Tensor:
+        """y = x / max(||x||, 1e-12). x (rows, width)."""
+        y = self._new(x, x.shape[1])
+        self._call("unit_rows", x=x, y=y)
         return y
 
     def argmax(self, x: Tensor) -> Tensor:

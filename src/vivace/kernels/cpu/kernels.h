@@ -8,6 +8,7 @@
 
 #include "kv.h"
 #include "narrow.h"
+#include "packed.h"
 #include "pool.h"
 #include "quant_linear.h"
 #include "table.h"
@@ -133,6 +134,19 @@ public:
 
     // y = softmax(scale q k^T, capped, masked) v.
     void attention(const AttentionStep& step);
+
+    // The same within the sequences of a step, without a store.
+    void attention_packed(const PackedStep& step);
+
+    // y[r] = scale * data[ids[r]], of a plain table. y (rows, width).
+    void table_rows(const int64_t* ids, const void* data, Format format, float scale, float* y, int64_t rows,
+                    int64_t width);
+
+    // y[i] = the mean of the rows first[i] .. last[i] - 1 of x, summed in float64 in their order. x, y (.., width).
+    void mean_rows(const float* x, const int64_t* first, const int64_t* last, float* y, int64_t count, int64_t width);
+
+    // y = x / max(||x||, 1e-12), the norm in float64. x, y (rows, width).
+    void unit_rows(const float* x, float* y, int64_t rows, int64_t width);
 
     // Keep every thread busy with fused multiply-adds; returns the operations done, two per fma.
     double multiply_add(int64_t rounds);

@@ -9,7 +9,8 @@ namespace vivace {
 namespace {
 
 // Which rows a row sees; `window` 0 means no window.
-void set_reach(AttentionStep& step, int64_t window, bool is_causal) {
+template <class Step>
+void set_reach(Step& step, int64_t window, bool is_causal) {
     constexpr int64_t kFar = int64_t{1} << 40;
     step.behind = window > 0 ? window - 1 : kFar;
     step.ahead = is_causal ? 0 : step.behind;
@@ -21,7 +22,13 @@ void check_starts(const int64_t* starts, int64_t sequences, int64_t rows) {
     if (!is_rising) refuse("starts do not rise from 0 to the number of rows, " + std::to_string(rows));
 }
 
-// Shapes that both methods share. q (rows, heads, dim), y (rows, heads, value_dim).
+void check_heads(int64_t heads, int64_t kv_heads) {
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0) {
+        refuse(std::to_string(heads) + " heads cannot share " + std::to_string(kv_heads) + " key heads");
+    }
+}
+
+// Shapes of attention over a store. q (rows, heads, dim), y (rows, heads, value_dim).
 AttentionStep step_of(const Array& q, const Array& y, const KvStore& store, const MaybeArray& sinks) {
     AttentionStep step{};
     step.store = store;
@@ -29,9 +36,7 @@ AttentionStep step_of(const Array& q, const Array& y, const KvStore& store, cons
     step.q = floats(q, "q", {kAny, kAny, store.key_dim});
     step.y = floats(y, "y", {size_of(q, 0), step.heads, store.value_dim});
     step.sinks = floats(sinks, "sinks", {step.heads});
-    if (store.heads < 1 || step.heads % store.heads != 0) {
-        refuse(std::to_string(step.heads) + " heads cannot share " + std::to_string(store.heads) + " key heads");
-    }
+    check_heads(step.heads, store.heads);
     return step;
 }
 
@@ -120,31 +125,25 @@ Op attention(const Array& q, const Array& keys, const Array& values, const Maybe
             }};
 }
 
-Op attention_packed(const Array& q, const Array& keys, const Array& values, const Array& starts, float scale,
-                    int64_t window, float soft_cap, bool is_causal, const Array& y) {
-    const int64_t rows = size_of(q, 0), sequences = size_of(starts, 0) - 1;
-    KvStore store{};  // each row is a page of its own
-    store.pages = rows;
-    store.page_size = 1;
-    store.heads = size_of(keys, 1);
-    store.key_dim = size_of(keys, 2);
-    store.value_dim = size_of(values, 2);
-    store.keys = floats(keys, "keys", {rows, kAny, kAny});
-    store.values = floats(values, "values", {rows, store.heads, kAny});
-    AttentionStep step = step_of(q, y, store, std::nullopt);
-    set_reach(step, window, is_causal);
+Op attention_packed(const Array& qkv, int64_t heads, int64_t kv_heads, const Array& starts, float scale, int64_t window,
+                    float soft_cap, bool is_causal, const Array& y) {
+    const int64_t rows = size_of(qkv, 0), sequences = size_of(starts, 0) - 1;
+    PackedStep step{};
+    step.heads = heads;
+    step.kv_heads = kv_heads;
+    check_heads(heads, kv_heads);
+    step.dim = size_of(y, 1) / heads;
+    step.qkv = floats(qkv, "qkv", {kAny, step.width()});
+    step.y = floats(y, "y", {rows, heads * step.dim});
+    step.starts = longs(starts, "starts", {kAny});
     step.scale = scale;
     step.soft_cap = soft_cap;
-    const int64_t* start_data = longs(starts, "starts", {kAny});
+    set_reach(step, window, is_causal);
     return {{rows, sequences}, [=](Kernels& kernels, const Extent& extent) {
-                check_starts(start_data, extent.sequences, extent.rows);
-                AttentionStep now = step;
-                for (int64_t row = 0; row < extent.rows; ++row) now.slots.push_back(row);
-                for (int64_t s = 0; s < extent.sequences; ++s) {
-                    const int64_t first = start_data[s], count = start_data[s + 1] - first;
-                    if (count > 0) now.segments.push_back({first, count, nullptr, 0, first, count, 0});
-                }
-                kernels.attention(now);
+                check_starts(step.starts, extent.sequences, extent.rows);
+                PackedStep now = step;
+                now.sequences = extent.sequences;
+                kernels.attention_packed(now);
             }};
 }
 
@@ -156,8 +155,8 @@ void add_attention(Classes& c) {
            arg("value_scales").none(), arg("table"), arg("page_size"), arg("starts"),
            arg("context"), arg("parent").none(), arg("sinks").none(), arg("scale"), arg("window"),
            arg("soft_cap"), arg("is_causal"), arg("y"));
-    add_op(c, "attention_packed", &attention_packed, arg("q"), arg("keys"), arg("values"), arg("starts"), arg("scale"),
-           arg("window"), arg("soft_cap"), arg("is_causal"), arg("y"));
+    add_op(c, "attention_packed", &attention_packed, arg("qkv"), arg("heads"), arg("kv_heads"), arg("starts"),
+           arg("scale"), arg("window"), arg("soft_cap"), arg("is_causal"), arg("y"));
 }
 
 }  // namespace vivace

@@ -125,6 +125,43 @@ Op take_rows(const Array& x, const Array& rows, const Array& y) {
             }};
 }
 
+Op table_rows(const Array& ids, const Array& table, float scale, const Array& y) {
+    const int64_t rows = size_of(ids, 0), count = size_of(table, 0), width = size_of(table, 1);
+    const int64_t* id_data = longs(ids, "ids", {kAny});
+    const Format format = format_of(table, "table");
+    const void* data = data_of(table, "table", table.dtype(), "float", {kAny, kAny});
+    float* y_data = floats(y, "y", {rows, width});
+    return {{rows}, [=](Kernels& kernels, const Extent& extent) {
+                check_indices("ids", id_data, extent.rows, count);
+                kernels.table_rows(id_data, data, format, scale, y_data, extent.rows, width);
+            }};
+}
+
+Op mean_rows(const Array& x, const Array& first, const Array& last, const Array& y) {
+    const int64_t count = size_of(x, 0), width = size_of(x, 1), means = size_of(first, 0);
+    const float* x_data = floats(x, "x", {kAny, kAny});
+    const int64_t* first_data = longs(first, "first", {kAny});
+    const int64_t* last_data = longs(last, "last", {means});
+    float* y_data = floats(y, "y", {means, width});
+    return {{means}, [=](Kernels& kernels, const Extent& extent) {
+                for (int64_t i = 0; i < extent.rows; ++i) {
+                    if (first_data[i] >= 0 && first_data[i] < last_data[i] && last_data[i] <= count) continue;
+                    refuse("rows " + std::to_string(first_data[i]) + " to " + std::to_string(last_data[i]) +
+                           " have no mean, expected one or more of " + std::to_string(count));
+                }
+                kernels.mean_rows(x_data, first_data, last_data, y_data, extent.rows, width);
+            }};
+}
+
+Op unit_rows(const Array& x, const Array& y) {
+    const int64_t rows = size_of(x, 0), width = size_of(x, 1);
+    const float* x_data = floats(x, "x", {kAny, kAny});
+    float* y_data = floats(y, "y", {rows, width});
+    return {{rows}, [=](Kernels& kernels, const Extent& extent) {
+                kernels.unit_rows(x_data, y_data, extent.rows, width);
+            }};
+}
+
 Op argmax(const Array& x, const Array& y) {
     const int64_t rows = size_of(x, 0), width = size_of(x, 1);
     const float* x_data = floats(x, "x", {kAny, kAny});
@@ -201,6 +238,9 @@ void add_rows(Classes& c) {
     add_op(c, "gate", &gate, arg("kind"), arg("x"), arg("gate"), arg("up"), arg("y"));
     add_op(c, "embedding", &embedding, arg("ids"), arg("weights"), arg("outputs"), arg("scale"), arg("y"));
     add_op(c, "take_rows", &take_rows, arg("x"), arg("rows"), arg("y"));
+    add_op(c, "table_rows", &table_rows, arg("ids"), arg("table"), arg("scale"), arg("y"));
+    add_op(c, "mean_rows", &mean_rows, arg("x"), arg("first"), arg("last"), arg("y"));
+    add_op(c, "unit_rows", &unit_rows, arg("x"), arg("y"));
     add_op(c, "argmax", &argmax, arg("x"), arg("y"));
     add_op(c, "rope_angles", &rope_angles, arg("position"), arg("variant"), arg("frequencies"), arg("scale"), arg("cos"),
            arg("sin"));

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public, but not listed in __all__
 
 from vivace.config import ActivationFormat
-from vivace.kernels.layout import pack_panels
+from vivace.kernels.layout import pack_panels, to_rows
 from vivace.kernels.ops import LinearWeight
 from vivace.kernels.quantized import Coding, StoredMatrix
 
@@ -30,7 +30,7 @@ def pack_native(weight: LinearWeight, activations: ActivationFormat) -> LinearWe
     activations   the integers that activations become; "f32" turns codes into floats here and now
     """
     codings = [matrix.coding for matrix in weight.stored]
-    if activations == "f32" or not codings or not weight.outputs or not all(codings):
+    if not _keeps_codes(weight, activations):
         return pack_panels(weight)
     native: Any = importlib.import_module("vivace.kernels.cpu._native")
     layouts = [_layout(native, coding) for coding in codings if coding is not None]
@@ -47,12 +47,22 @@ def pack_native(weight: LinearWeight, activations: ActivationFormat) -> LinearWe
     return replace(weight, data=data, format=QUANT_FORMAT, stored=(), handle=handle)
 
 
+def pack_native_table(weight: LinearWeight, activations: ActivationFormat) -> LinearWeight:
+    """A table that is only looked up: codes as in `pack_native`, floats row by row, each in one place."""
+    return pack_native(weight, activations) if _keeps_codes(weight, activations) else to_rows(weight)
+
+
 def unpack_quant(weight: LinearWeight) -> Tensor:
     """The values of a weight in codes, float32 (outputs, inputs), for adapters and tests."""
     values = torch.empty(weight.outputs, weight.inputs)
     for output, row in enumerate(values):
         weight.handle.read_row(output, to_dlpack(row))
     return values
+
+
+def _keeps_codes(weight: LinearWeight, activations: ActivationFormat) -> bool:
+    has_codes = bool(weight.stored) and all(matrix.coding for matrix in weight.stored)
+    return activations != "f32" and has_codes and weight.outputs > 0
 
 
 def _layout(native: Any, coding: Coding) -> Any:

@@ -53,8 +53,11 @@ struct AttentionBlock {
     float scale;
     float soft_cap;        // 0: none
     float* scores;         // scratch (query_count, score_stride)
-    int64_t score_stride;  // units, rounded up to whole panels
+    int64_t score_stride;  // as `score_stride` says
 };
+
+// Room for the scores of one query: whole panels, and one more, because the last vector begins where the query wants.
+constexpr int64_t score_stride(int64_t units) { return (units + kPanel - 1) / kPanel * kPanel + kPanel; }
 
 struct Table {
     const char* name;

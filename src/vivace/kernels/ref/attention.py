@@ -30,14 +30,23 @@ def attention(
     return y.flatten(1)
 
 
-def attention_packed(q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
-    """Attention within each sequence, without a store. q (rows, heads, dim), k, v (rows, kv_heads, dim)."""
-    y = q.new_empty(q.shape[0], spec.heads, v.shape[-1])
-    for first, last in pairwise(starts):
+def attention_packed(qkv: Tensor, rows: Rows, spec: AttentionSpec) -> Tensor:
+    """Attention within each sequence, without a store. qkv (rows, (heads + 2 * kv_heads) * head_dim)."""
+    q, k, v = split_qkv(qkv, spec)
+    y = torch.empty_like(q)
+    for first, last in pairwise(rows.starts):
         if first < last:
             visible = packed_visibility(last - first, spec)
             y[first:last] = attend(q[first:last], k[first:last], v[first:last], visible, spec, None)
     return y.flatten(1)
+
+
+def split_qkv(qkv: Tensor, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """The queries (rows, heads, head_dim), keys and values (rows, kv_heads, head_dim) of a fused projection."""
+    sizes = [count * spec.head_dim for count in (spec.heads, spec.kv_heads, spec.kv_heads)]
+    parts = torch.split(qkv, sizes, 1)
+    q, k, v = (part.reshape(qkv.shape[0], -1, spec.head_dim) for part in parts)
+    return q, k, v
 
 
 def attend(

@@ -16,6 +16,6 @@ def embedding(ids: Tensor, weight: LinearWeight, scale: float = 1.0) -> Tensor:
     if weight.format in PANEL_FORMATS.values():
         y = weight.data[ids // PANEL, :, ids % PANEL].float()
     else:
-        assert weight.format == "f32", f"embedding cannot read the format {weight.format}"
-        y = weight.data[ids]
+        assert weight.format in ("f32", "rows"), f"embedding cannot read the format {weight.format}"
+        y = weight.data[ids].float()
     return y if scale == 1.0 else y * scale

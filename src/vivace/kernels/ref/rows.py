@@ -17,7 +17,14 @@ from vivace.kernels.ops import Activation, AttentionSpec, KVStore, LinearWeight,
 from vivace.kernels.ref import activation as ref_activation
 from vivace.kernels.ref import linear as ref_linear
 from vivace.kernels.ref import norm as ref_norm
-from vivace.kernels.ref.attention import attend, gather, lowest_unit, packed_visibility, visible_units
+from vivace.kernels.ref.attention import (
+    attend,
+    gather,
+    lowest_unit,
+    packed_visibility,
+    split_qkv,
+    visible_units,
+)
 
 
 def linear(x: Tensor, weight: LinearWeight) -> Tensor:
@@ -58,10 +65,11 @@ def attention(
     return _joined(parts, q, store.values.shape[-1], spec)
 
 
-def attention_packed(q: Tensor, k: Tensor, v: Tensor, starts: tuple[int, ...], spec: AttentionSpec) -> Tensor:
-    """Attention within each sequence, one query row a call. q (rows, heads, dim) -> (rows, heads * value_dim)."""
+def attention_packed(qkv: Tensor, rows: Rows, spec: AttentionSpec) -> Tensor:
+    """Attention within each sequence, one query row a call. qkv (rows, all heads * head_dim)."""
+    q, k, v = split_qkv(qkv, spec)
     parts = []
-    for first, last in pairwise(starts):
+    for first, last in pairwise(rows.starts):
         if first == last:
             continue
         keys, values, visible = k[first:last].clone(), v[first:last].clone(), packed_visibility(last - first, spec)
