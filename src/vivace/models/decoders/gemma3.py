@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from vivace.engine.batch import PageGroup
 from vivace.errors import UnsupportedModel
 from vivace.kernels.ops import Activation, AttentionSpec, QkvSpec
 from vivace.layers.attention import SelfAttention, load_qkv
 from vivace.layers.context import Context
-from vivace.layers.embed import Embedding, load_embedding_and_head
 from vivace.layers.linear import Linear, Loader
 from vivace.layers.mlp import GatedMlp, activation_named
 from vivace.layers.norm import RmsNorm
 from vivace.layers.rope import Ropes
 from vivace.layers.rope_scaling import RopeConfig, read_rope
-from vivace.layers.state import LayerState, Layout, page_groups
+from vivace.layers.state import LayerState
 from vivace.models.base import Family
 from vivace.models.fields import FULL_ATTENTION, SLIDING_ATTENTION, Fields, read_windows
 from vivace.models.gguf import DECODER_NAMES, gguf_fields, gguf_head_dim, gguf_rope, gguf_vocab_size
+from vivace.models.stack import Stack, load_stack
 from vivace.weights.files import TensorInfo
 from vivace.weights.rename import Rename, without_prefix
 
@@ -137,62 +137,12 @@ class Gemma3Block:
         return ctx.ops.add(h, self.mlp_out_norm(self.mlp(self.mlp_norm(h, ctx), ctx), ctx))
 
 
-@dataclass(frozen=True, eq=False)
-class Gemma3:
-    """A Gemma 3 text model with its weights; see models.base.Decoder."""
-
-    config: Gemma3Config
-    layout: Layout
-    ropes: Ropes
-    embedding: Embedding
-    blocks: tuple[Gemma3Block, ...]
-    norm: RmsNorm
-    head: Linear
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def context_length(self) -> int:
-        return self.config.context_length
-
-    def page_groups(self, page_size: int, store_format: str = "f32") -> tuple[PageGroup, ...]:
-        return page_groups(self.layout, page_size, store_format)
-
-    def forward(self, ids: Tensor, ctx: Context) -> Tensor:
-        x = ctx.watch("embedding", self.embedding(ids, ctx))  # (rows, hidden)
-        for index, block in enumerate(self.blocks):
-            x = ctx.watch(f"layer.{index}", block(x, ctx))
-        return ctx.watch("norm", self.norm(x, ctx))
-
-    def logits(self, hidden: Tensor, ctx: Context) -> Tensor:
-        scores = self.head(hidden, ctx)
-        cap = self.config.final_soft_cap
-        return scores if cap is None else ctx.ops.soft_cap(scores, cap)
-
-
-def load(config: Gemma3Config, loader: Loader) -> Gemma3:
+def load(config: Gemma3Config, loader: Loader) -> Stack:
     """The model with the loader's weights."""
-    hidden = config.hidden_size
     layout = tuple(LayerState(config.num_kv_heads, config.head_dim, config.head_dim, w) for w in config.windows)
-    embedding, head = load_embedding_and_head(
-        loader,
-        ("model.embed_tokens", "lm_head"),
-        config.vocab_size,
-        hidden,
-        is_tied=config.is_tied,
-        scale=hidden**0.5,  # applied in float32, to which the weights are read
-    )
-    return Gemma3(
-        config=config,
-        layout=layout,
-        ropes=Ropes({GLOBAL: config.global_rope, LOCAL: config.local_rope}, device=loader.device),
-        embedding=embedding,
-        blocks=tuple(_load_block(config, loader, layer, state) for layer, state in enumerate(layout)),
-        norm=RmsNorm.load(loader, "model.norm", hidden, config.rms_norm_eps),
-        head=head,
-    )
+    ropes = Ropes({GLOBAL: config.global_rope, LOCAL: config.local_rope}, device=loader.device)
+    scale, load_block = config.hidden_size**0.5, partial(_load_block, config, loader)
+    return load_stack(config, loader, layout, ropes, load_block, scale=scale, soft_cap=config.final_soft_cap)
 
 
 def _load_block(config: Gemma3Config, loader: Loader, layer: int, state: LayerState) -> Gemma3Block:

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from vivace.engine.batch import PageGroup
 from vivace.kernels.ops import Activation, AttentionSpec, QkvSpec
 from vivace.layers.attention import SelfAttention, load_qkv
 from vivace.layers.block import PreNormBlock
-from vivace.layers.context import Context
-from vivace.layers.embed import Embedding, load_embedding_and_head
 from vivace.layers.linear import Linear, Loader
 from vivace.layers.mlp import GatedMlp, activation_named
 from vivace.layers.norm import RmsNorm
 from vivace.layers.rope import Ropes
 from vivace.layers.rope_scaling import ROPE_KEYS, RopeConfig, read_rope, rope_parameters
-from vivace.layers.state import LayerState, Layout, page_groups
+from vivace.layers.state import LayerState
 from vivace.models.base import Family
 from vivace.models.fields import Fields
 from vivace.models.gguf import PRE_NORM_NAMES, ROPE_FACTORS, gguf_fields, gguf_head_dim, gguf_rope, gguf_vocab_size
+from vivace.models.stack import Stack, load_stack
 from vivace.weights.files import TensorInfo
 from vivace.weights.llama2c import LLAMA2C_RULES
 from vivace.weights.rename import Rename, without_prefix
@@ -105,58 +102,12 @@ class LlamaConfig:
         return read
 
 
-@dataclass(frozen=True, eq=False)
-class Llama:
-    """A Llama with its weights; see models.base.Decoder."""
-
-    config: LlamaConfig
-    layout: Layout
-    ropes: Ropes
-    embedding: Embedding
-    blocks: tuple[PreNormBlock, ...]
-    norm: RmsNorm
-    head: Linear
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def context_length(self) -> int:
-        return self.config.context_length
-
-    def page_groups(self, page_size: int, store_format: str = "f32") -> tuple[PageGroup, ...]:
-        return page_groups(self.layout, page_size, store_format)
-
-    def forward(self, ids: Tensor, ctx: Context) -> Tensor:
-        x = ctx.watch("embedding", self.embedding(ids, ctx))  # (rows, hidden)
-        for index, block in enumerate(self.blocks):
-            x = ctx.watch(f"layer.{index}", block(x, ctx))
-        return ctx.watch("norm", self.norm(x, ctx))
-
-    def logits(self, hidden: Tensor, ctx: Context) -> Tensor:
-        return self.head(hidden, ctx)
-
-
-def load(config: LlamaConfig, loader: Loader) -> Llama:
+def load(config: LlamaConfig, loader: Loader) -> Stack:
     """The model with the loader's weights."""
-    hidden, layout = config.hidden_size, _layout(config)
-    names = ("model.embed_tokens", "lm_head")
-    embedding, head = load_embedding_and_head(loader, names, config.vocab_size, hidden, is_tied=config.is_tied)
+    layout = (LayerState(config.num_kv_heads, config.head_dim, config.head_dim, config.window),) * config.num_layers
     factors = loader.weights.take_optional(ROPE_FACTORS, (config.rope.dim // 2,))
-    return Llama(
-        config=config,
-        layout=layout,
-        ropes=Ropes({"text": config.rope}, factors, loader.device),
-        embedding=embedding,
-        blocks=tuple(_load_block(config, loader, layer, state) for layer, state in enumerate(layout)),
-        norm=RmsNorm.load(loader, "model.norm", hidden, config.rms_norm_eps),
-        head=head,
-    )
-
-
-def _layout(config: LlamaConfig) -> Layout:
-    return (LayerState(config.num_kv_heads, config.head_dim, config.head_dim, config.window),) * config.num_layers
+    ropes = Ropes({"text": config.rope}, factors, loader.device)
+    return load_stack(config, loader, layout, ropes, partial(_load_block, config, loader))
 
 
 def _load_block(config: LlamaConfig, loader: Loader, layer: int, state: LayerState) -> PreNormBlock:

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from vivace.engine.batch import PageGroup
 from vivace.kernels.ops import Activation, AttentionSpec, QkvSpec
 from vivace.layers.attention import SelfAttention, load_qkv
 from vivace.layers.block import PreNormBlock
-from vivace.layers.context import Context
-from vivace.layers.embed import Embedding, load_embedding_and_head
 from vivace.layers.linear import Linear, Loader
 from vivace.layers.mlp import GatedMlp, activation_named
 from vivace.layers.norm import RmsNorm
 from vivace.layers.rope import Ropes
 from vivace.layers.rope_scaling import ROPE_KEYS, RopeConfig, read_rope, rope_parameters
-from vivace.layers.state import LayerState, Layout, page_groups
+from vivace.layers.state import LayerState
 from vivace.models.base import Family
 from vivace.models.fields import FULL_ATTENTION, SLIDING_ATTENTION, Fields, read_windows
 from vivace.models.gguf import PRE_NORM_NAMES, gguf_fields, gguf_head_dim, gguf_rope, gguf_vocab_size
+from vivace.models.stack import Stack, load_stack
 from vivace.weights.files import TensorInfo
 from vivace.weights.rename import without_prefix
 
@@ -96,54 +93,11 @@ class Qwen3Config:
         return read
 
 
-@dataclass(frozen=True, eq=False)
-class Qwen3:
-    """A Qwen3 with its weights; see models.base.Decoder."""
-
-    config: Qwen3Config
-    layout: Layout
-    ropes: Ropes
-    embedding: Embedding
-    blocks: tuple[PreNormBlock, ...]
-    norm: RmsNorm
-    head: Linear
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def context_length(self) -> int:
-        return self.config.context_length
-
-    def page_groups(self, page_size: int, store_format: str = "f32") -> tuple[PageGroup, ...]:
-        return page_groups(self.layout, page_size, store_format)
-
-    def forward(self, ids: Tensor, ctx: Context) -> Tensor:
-        x = ctx.watch("embedding", self.embedding(ids, ctx))  # (rows, hidden)
-        for index, block in enumerate(self.blocks):
-            x = ctx.watch(f"layer.{index}", block(x, ctx))
-        return ctx.watch("norm", self.norm(x, ctx))
-
-    def logits(self, hidden: Tensor, ctx: Context) -> Tensor:
-        return self.head(hidden, ctx)
-
-
-def load(config: Qwen3Config, loader: Loader) -> Qwen3:
+def load(config: Qwen3Config, loader: Loader) -> Stack:
     """The model with the loader's weights."""
-    hidden = config.hidden_size
     layout = tuple(LayerState(config.num_kv_heads, config.head_dim, config.head_dim, w) for w in config.windows)
-    names = ("model.embed_tokens", "lm_head")
-    embedding, head = load_embedding_and_head(loader, names, config.vocab_size, hidden, is_tied=config.is_tied)
-    return Qwen3(
-        config=config,
-        layout=layout,
-        ropes=Ropes({"text": config.rope}, device=loader.device),
-        embedding=embedding,
-        blocks=tuple(_load_block(config, loader, layer, state) for layer, state in enumerate(layout)),
-        norm=RmsNorm.load(loader, "model.norm", hidden, config.rms_norm_eps),
-        head=head,
-    )
+    ropes = Ropes({"text": config.rope}, device=loader.device)
+    return load_stack(config, loader, layout, ropes, partial(_load_block, config, loader))
 
 
 def _load_block(config: Qwen3Config, loader: Loader, layer: int, state: LayerState) -> PreNormBlock:
