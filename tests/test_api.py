@@ -7,11 +7,14 @@ import dataclasses
 import itertools
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +155,48 @@ def test_one_engine_holds_several_models(tmp_path: Path) -> None:
             engine.submit("a", EmbedRequest((1,)), lambda reply: None)
         with pytest.raises(UnknownModel, match="unknown model 'x'"):
             engine.submit("x", GenerateRequest((1,)), lambda reply: None)
+
+
+def test_engines_side_by_side_do_not_disturb_each_other() -> None:
+    """Four engines, each with a pool of its own, answer at once what each of them answers alone."""
+    with ExitStack() as stack:
+        models = [
+            stack.enter_context(vivace.load(str(TINY), config=replace(CONFIG, kernels="auto", threads=threads)))
+            for threads in (1, 2, 2, 7)
+        ]
+
+        def answer(model: Model) -> Completion:
+            return model.generate(PROMPT, max_tokens=40, ignore_eos=True, logprobs=2)
+
+        alone = answer(models[0])
+        with ThreadPoolExecutor(len(models)) as callers:
+            for _ in range(5):
+                assert all(found.tokens == alone.tokens for found in callers.map(answer, models))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system cannot signal a thread")
+def test_ctrl_c_ends_the_request_and_the_model_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with vivace.load(str(TINY), config=replace(CONFIG, kernels="auto", threads=2)) as model:
+        expected = model.generate(PROMPT, max_tokens=10)
+        engine, main, submit = model._port, threading.main_thread().ident, model._port.submit
+        assert isinstance(engine, Engine) and main is not None
+
+        def submit_and_interrupt(name: str, request: Any, take: Callable[[Reply], None], *more: Any) -> Any:
+            places = itertools.count()
+
+            def take_and_interrupt(reply: Reply) -> None:
+                take(reply)
+                if next(places) == 3:
+                    signal.pthread_kill(main, signal.SIGINT)
+
+            return submit(name, request, take_and_interrupt, *more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "submit", submit_and_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                model.generate(PROMPT, max_tokens=1000, ignore_eos=True)
+        assert model.generate(PROMPT, max_tokens=10).tokens == expected.tokens  # a step later
+        assert engine.stats()["jobs_cancelled"] == 1
 
 
 def test_closing_ends_what_is_in_flight_and_refuses_more() -> None:

@@ -11,11 +11,14 @@ import torch
 
 from tests.kernels.conftest import ISAS
 from tests.kernels.steps import GROUP, cut_step, random_past
+from tests.kernels.test_quant import Random
 from vivace.errors import ConfigError
 from vivace.kernels.cpu import bind
 from vivace.kernels.cpu.bind import NativeOps
+from vivace.kernels.cpu.pack import pack_native
 from vivace.kernels.layout import pack_panels
-from vivace.kernels.ops import Activation, AttentionSpec, f32_weight
+from vivace.kernels.ops import Activation, AttentionSpec, f32_weight, stored_weight
+from vivace.kernels.quantized import Coding
 
 pytestmark = pytest.mark.usefixtures("needs_native")
 
@@ -27,6 +30,18 @@ def test_linear_is_the_same_bits_for_any_isa_and_thread_count(rows: int, inputs:
     x = torch.randn(rows, inputs, generator=generator)
     results = [NativeOps(isa, threads).linear(x, weight) for isa in ISAS for threads in (1, 2, 3)]
     assert _are_equal(results)
+
+
+def test_an_odd_vocabulary_of_a_quarter_million_is_the_same_bits_for_any_isa_and_thread_count() -> None:
+    matrix = Random(Coding(4, has_minimum=True), 262_145, 64)
+    weight = pack_native(stored_weight([matrix]), "int14")
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+    natives = [NativeOps(isa, threads) for isa in ISAS for threads in (1, 2, 7)]
+    scores = [native.linear(x, weight) for native in natives]
+    assert _are_equal(scores)
+    assert _are_equal([native.argmax(scores[0]) for native in natives])
+    assert torch.equal(natives[0].argmax(scores[0]), scores[0].argmax(1))
+    assert torch.equal(natives[0].embedding(torch.tensor([262_144, 0]), weight), matrix.plain()[[262_144, 0]])
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 576])
@@ -142,7 +157,8 @@ def test_attention_refuses_what_would_read_out_of_bounds(change: dict[str, Any],
     good = {"q": torch.zeros(3, 4, 8), "keys": torch.zeros(5, 4, 2, 8), "values": torch.zeros(5, 4, 2, 8)}
     good |= {"table": torch.ones(1, 8, dtype=torch.int32), "page_size": 4}
     good |= {"starts": torch.tensor([0, 3]), "context": torch.tensor([2]), "parent": None}
-    good |= {"sinks": None, "scale": 1.0, "window": 0, "soft_cap": 0.0, "is_causal": True}
+    good |= {"key_scales": None, "value_scales": None, "sinks": None}
+    good |= {"scale": 1.0, "window": 0, "soft_cap": 0.0, "is_causal": True}
     kernels = NativeOps(None, 1)._kernels
     kernels.attention(**good, y=torch.zeros(3, 4, 8))
     with pytest.raises(ValueError, match=message):

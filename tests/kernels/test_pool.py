@@ -34,6 +34,20 @@ def test_more_threads_than_cores_give_the_same_bits_and_end() -> None:
         check(replay, native, 1 + turn, turn % 8)
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not bind threads to cores")
+def test_seven_threads_on_one_core_give_the_same_bits_and_end() -> None:
+    """Every worker that another one waits for has to be let onto the core first."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        native = NativeOps(None, 7)  # its workers inherit the core
+        replay = Replay(recorded(native), PARTS, native)
+        for turn in range(30):
+            check(replay, native, 1 + turn, turn % 8)
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def test_a_pool_at_rest_takes_no_processor_time() -> None:
     native = NativeOps(None, 4)
     replay = Replay(recorded(native), PARTS, native)

@@ -42,6 +42,11 @@ def test_too_small_a_budget_is_an_error_that_says_what_is_needed() -> None:
         pages_that_fit({"full": PageNeed(1 << 20)}, (1 << 20) + 5)
 
 
+def test_a_budget_below_a_mebibyte_is_told_in_bytes() -> None:
+    with pytest.raises(ConfigError, match=r"^100 bytes for .*, expected 2048 bytes"):
+        pages_that_fit({"full": PageNeed(1024)}, 100)
+
+
 def test_more_than_the_free_memory_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"only 1\.0 MiB of memory are free"):
         pages_that_fit({"full": PageNeed(1024)}, 2 << 20, free_bytes=1 << 20)

@@ -28,7 +28,7 @@ def pages_that_fit(needs: Mapping[str, PageNeed], budget_bytes: int, free_bytes:
     `free_bytes` or holds no page of each group.
     """
     if free_bytes is not None and budget_bytes > free_bytes:
-        message = f"{_mib(budget_bytes)} for keys and values, but only {_mib(free_bytes)} of memory are free"
+        message = f"{_size(budget_bytes)} for keys and values, but only {_size(free_bytes)} of memory are free"
         raise ConfigError(message, hint="lower kv_bytes, or choose a smaller model")
     null_bytes = sum(need.page_bytes for need in needs.values())
     left, pages = budget_bytes - null_bytes, {}
@@ -40,11 +40,11 @@ def pages_that_fit(needs: Mapping[str, PageNeed], budget_bytes: int, free_bytes:
         left -= pages[name] * need.page_bytes
     if any(count < 1 for count in pages.values()):
         message = (
-            f"{_mib(budget_bytes)} for keys and values hold no page of each group, expected {_mib(2 * null_bytes)}"
+            f"{_size(budget_bytes)} for keys and values hold no page of each group, expected {_size(2 * null_bytes)}"
         )
         raise ConfigError(message, hint="raise kv_bytes, or lower page_size")
     return pages
 
 
-def _mib(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count} bytes"
