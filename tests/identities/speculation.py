@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.identities.world import Result, World
-from vivace.config import EngineConfig
+from vivace.config import EngineConfig, KernelChoice, KVFormat
 from vivace.engine.batch import Batch, Outcome
 from vivace.engine.job import Job
 from vivace.pipelines.base import OnReply
@@ -70,10 +71,12 @@ class NgramWorld(World):
 
     pipeline_type: type[CountingPipeline] = CountingPipeline
 
-    def __init__(self, asset: str, kernels: str = "rows") -> None:
-        super().__init__(asset, kernels)
+    def __init__(
+        self, asset: str, kernels: KernelChoice = "rows", kv_format: KVFormat = "f32", *, weights: Path | None = None
+    ) -> None:
+        super().__init__(asset, kernels, kv_format, weights=weights)
         self.seen: Counter[str] = Counter()
-        self.plain = World(asset, kernels)
+        self.plain = World(asset, kernels, kv_format, weights=weights)
         self.requests = [self.drafting(index, request) for index, request in enumerate(self.plain.requests)]
 
     def alone(self, index: int) -> Result:

@@ -31,7 +31,7 @@ from vivace.pipelines.requests import GenerateRequest, Reply, TokenLogprob
 from vivace.pipelines.sampler import Scored
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
-PAGE_SIZES = (1, 2, 4, 8, 16, 32)
+PAGE_SIZES = (1, 2, 3, 8, 16, 17, 32, 48)
 BUDGETS = (1, 2, 3, 5, 8, 13, 32, 64, 512)
 FAULT = "a planted fault"
 
