@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from vivace.errors import ConfigError, nearest
 
@@ -19,6 +19,7 @@ KernelChoice = Literal["auto", "native", "ref", "rows"]
 ActivationFormat = Literal["int14", "int8", "f32"]
 WeightFormat = Literal["stored", "bf16", "int8"]
 KVFormat = Literal["f32", "f16", "bf16", "i8"]
+CheckMode = Literal["off", "weights", "steps"]
 
 MAX_THREADS = 1024  # each is a thread of the native pool
 MAX_JSON_DEPTH = 256  # far below Python's own limit of recursion
@@ -56,6 +57,8 @@ class EngineConfig:
     prefix_cache  share prefixes between jobs of one tenant
     replay        record the steps of a model once and replay them, where its operations are native; off: call by call
     speculation   drafter of requests that name none, such as ngram; off: none
+    check         look for NaN and infinity, and name where they are: in weights when they are loaded, in steps also in
+                  the result of every operation (slow); off: do not look
     """
 
     kernels: KernelChoice = "auto"
@@ -72,6 +75,7 @@ class EngineConfig:
     prefix_cache: bool = True
     replay: bool = True
     speculation: str = "off"
+    check: CheckMode = "off"
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,7 @@ def _check(config: EngineConfig) -> None:
             _check_whole(name, getattr(config, name), 1, MAX_THREADS if name == "threads" else None)
     for name in ("page_size", "step_budget", "max_jobs", "max_waiting"):
         _check_whole(name, getattr(config, name), 1)
+    _choice("check", config.check, get_args(CheckMode))
 
 
 def _check_type(config: object) -> None:

@@ -18,7 +18,7 @@ from vivace.kernels import select
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.cpu.pack import QUANT_FORMAT, pack_native, unpack_quant
 from vivace.kernels.ops import LinearWeight, stored_weight
-from vivace.kernels.quantized import Coding, PlainMatrix, Quantized, RoundedMatrix, kept_as
+from vivace.kernels.quantized import IN_MEMORY, Coding, PlainMatrix, Quantized, RoundedMatrix, kept_as
 
 pytestmark = pytest.mark.usefixtures("needs_native")
 
@@ -45,7 +45,7 @@ LEVELS = {"int14": 8191, "int8": 127}
 class Random:
     """A matrix in codes."""
 
-    dtype = torch.float32
+    dtype, origin = torch.float32, IN_MEMORY
 
     def __init__(self, coding: Coding, outputs: int, inputs: int, seed: int = 0) -> None:
         draw = torch.Generator().manual_seed(seed)

@@ -33,6 +33,8 @@ class DictFile:
     def read(self, name: str, dtype: torch.dtype | None = torch.float32) -> torch.Tensor:
         return self._held[name].to(dtype or torch.float32)
 
+    def let_go(self, name: str, begin: int, end: int) -> None: ...
+
     def close(self) -> None:
         self._held.clear()
 

@@ -16,7 +16,9 @@ from vivace.engine.loop import Loop
 from vivace.engine.scheduler import SchedulerConfig
 from vivace.errors import ConfigError, EngineDied, InvalidRequest, UnknownModel, nearest
 from vivace.kernels import select
+from vivace.kernels.checked import CheckedOps
 from vivace.kernels.cpu import bind as native
+from vivace.kernels.select import BoundOps
 from vivace.models.base import Decoder, Encoder
 from vivace.models.load import load_model
 from vivace.pipelines.embed import EmbedPipeline
@@ -82,8 +84,10 @@ class Engine:
             reason = "its name is taken" if name in self._infos else "the engine runs already"
             raise ConfigError(f"cannot add the model '{name}': {reason}", hint="add each model once, before requests")
         text = load_text(files.path)
-        model = load_model(files.path, self.ops)
-        self._pipelines[name], info = self._serve(name, files, model, text)
+        model = load_model(files.path, self.ops, is_checked=self.config.check != "off")
+        # Every operation of the menu is bound, so nothing of it stays abstract.
+        ops = CheckedOps(self.ops, model) if self.config.check == "steps" else self.ops  # type: ignore[abstract]
+        self._pipelines[name], info = self._serve(name, files, model, text, ops)
         self.texts[name] = text
         self._infos[name] = info
         return info
@@ -164,17 +168,17 @@ class Engine:
             return self._loop
 
     def _serve(
-        self, name: str, files: ModelFiles, model: Decoder | Encoder, text: TextSide
+        self, name: str, files: ModelFiles, model: Decoder | Encoder, text: TextSide, ops: BoundOps
     ) -> tuple[Pipeline, ModelInfo]:
         """The pipeline of a model, and what the outside may know of it."""
         if isinstance(model, Decoder):
             end_ids = sorted(text.tokenizer.eos_ids)
-            generate = GeneratePipeline(model, self.ops, self.config, name=name, end_ids=end_ids, digest=files.digest)
+            generate = GeneratePipeline(model, ops, self.config, name=name, end_ids=end_ids, digest=files.digest)
             limits = generate.limits
             return generate, ModelInfo(name, "generate", limits.max_length, limits.vocab_size, digest=files.digest)
         sentence = text.sentence
         dense = load_dense(sentence, self.ops)
-        embed = EmbedPipeline(model, self.ops, name=name, sentence=sentence, dense=dense, config=self.config)
+        embed = EmbedPipeline(model, ops, name=name, sentence=sentence, dense=dense, config=self.config)
         return embed, ModelInfo(
             name,
             "embed",
@@ -186,7 +190,7 @@ class Engine:
         )
 
 
-def _bind(config: EngineConfig) -> select.BoundOps:
+def _bind(config: EngineConfig) -> BoundOps:
     """The operations, after the threads were shared out: the pool of native kernels starts with them."""
     assert config.threads is not None, "resolve the config first"
     is_native = config.kernels in ("auto", "native") and native.why_missing() is None

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vivace.kernels.quantized import StoredMatrix
+from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 
 Split = Literal["columns", "rows", "experts", "none"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh"]
@@ -150,11 +151,13 @@ class QkvSpec:
 class Ops(Protocol):
     """The bound operations. x is (rows, inputs) and contiguous; outputs are new tensors."""
 
-    def pack_linear(self, weight: LinearWeight) -> LinearWeight:
-        """The weight in the layout that these operations want, made once at load; the reference returns it as it is."""
+    def pack_linear(self, weight: LinearWeight, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
+        """The weight in the layout that these operations want, made once at load, in a room of its own.
+
+        The reference takes no room: its weights are plain."""
         ...
 
-    def pack_table(self, weight: LinearWeight) -> LinearWeight:
+    def pack_table(self, weight: LinearWeight, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
         """The same for a table that `embedding` alone reads."""
         ...
 

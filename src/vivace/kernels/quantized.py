@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -60,8 +61,34 @@ class Quantized:
         return values.flatten(1)
 
 
+def _keep(first: int, last: int) -> None:
+    """Memory that no file stands behind is let go with its tensor."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a stored matrix comes from.
+
+    name    the tensor of a file and what was done to it; "" for a matrix that was made in memory
+    let_go  called with a first and a last row that will not be read again: their pages of the file may leave memory
+    """
+
+    name: str = ""
+    let_go: Callable[[int, int], None] = _keep
+
+    def then(self, change: str) -> Origin:
+        """The origin of a matrix that is made of this one by a change."""
+        return replace(self, name=self.name and f"{self.name} {change}")
+
+
+IN_MEMORY = Origin()
+
+
 class StoredMatrix(Protocol):
     """A matrix (outputs, inputs) as its file stores it."""
+
+    @property
+    def origin(self) -> Origin: ...
 
     @property
     def outputs(self) -> int: ...
@@ -90,6 +117,7 @@ class PlainMatrix:
 
     data: Tensor
     coding: Coding | None = None
+    origin: Origin = IN_MEMORY
 
     @property
     def outputs(self) -> int:
@@ -119,6 +147,10 @@ class RoundedMatrix:
     dtype: torch.dtype = torch.float32
 
     @property
+    def origin(self) -> Origin:
+        return self.source.origin.then("int8")
+
+    @property
     def outputs(self) -> int:
         return self.source.outputs
 
@@ -141,8 +173,16 @@ def kept_as(matrix: StoredMatrix, weights: WeightFormat) -> StoredMatrix:
     if matrix.coding is not None or weights == "stored":
         return matrix
     if weights == "bf16":
-        return PlainMatrix(matrix.plain().bfloat16())
+        rounded = PlainMatrix(matrix.plain().bfloat16(), origin=replace(matrix.origin.then("bf16"), let_go=_keep))
+        matrix.origin.let_go(0, matrix.outputs)
+        return rounded
     return matrix if matrix.inputs % RoundedMatrix.coding.group else RoundedMatrix(matrix)
+
+
+def rows_of(matrix: StoredMatrix, first: int, last: int) -> Tensor:
+    """The values of rows first .. last - 1, (rows, inputs) in the matrix's dtype."""
+    coding = matrix.coding
+    return matrix.plain()[first:last] if coding is None else matrix.quantized(first, last).values(coding)
 
 
 def _product(coarse: Tensor, fine: Tensor | None) -> Tensor:

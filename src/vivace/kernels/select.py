@@ -24,6 +24,7 @@ from vivace.kernels.ops import KVStore, LinearWeight, Ops, StoreShape
 from vivace.kernels.quantized import kept_as
 from vivace.kernels.ref import activation, attention, choose, embedding, kv, linear, mlp, norm, pool, qkv, rope
 from vivace.kernels.ref import rows as one_row
+from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 from vivace.kernels.store import panel_store, plain_store
 from vivace.runtime import threads as runtime_threads
 
@@ -91,20 +92,20 @@ class BoundOps(Ops):
         self.weights = weights
         self.bound: dict[str, Bound] = {}
         self.native: native.NativeOps | None = None
-        self._pack: Callable[[LinearWeight], LinearWeight] = to_plain
-        self._pack_table: Callable[[LinearWeight], LinearWeight] = to_plain
+        self._pack: Callable[[LinearWeight, Rooms], LinearWeight] = lambda weight, _: to_plain(weight)
+        self._pack_table: Callable[[LinearWeight, Rooms], LinearWeight] = self._pack
         self._make_store: Callable[[StoreShape, str, torch.device], KVStore] = plain_store
         self._note = ""
 
-    def pack_linear(self, weight: LinearWeight) -> LinearWeight:
+    def pack_linear(self, weight: LinearWeight, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
         """Return the weight in the layout that `linear` reads. Layers call this once at load and drop the plain one."""
         if self.weights != "stored":
             weight = replace(weight, stored=tuple(kept_as(matrix, self.weights) for matrix in weight.stored))
-        return self._pack(weight)
+        return self._pack(weight, rooms)
 
-    def pack_table(self, weight: LinearWeight) -> LinearWeight:
+    def pack_table(self, weight: LinearWeight, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
         """Return the weight in the layout that `embedding` reads best, for tables that nothing else reads."""
-        return self._pack_table(weight)
+        return self._pack_table(weight, rooms)
 
     def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
         """Return an empty store in the layout that `attention` reads best."""
@@ -188,8 +189,8 @@ def _bind_native(
     for op in _NATIVE_OPS:
         ops._bind(op, Bound(f"native {kernels.isa}", getattr(kernels, op), True))
     ops.native = kernels
-    ops._pack = partial(pack_native, activations=activations)
-    ops._pack_table = partial(pack_native_table, activations=activations)
+    ops._pack = lambda weight, rooms: pack_native(weight, activations, rooms)
+    ops._pack_table = lambda weight, rooms: pack_native_table(weight, activations, rooms)
     ops._make_store = panel_store
     ops._note = f"native kernels on {kernels.threads} threads, quantized weights meet {activations} activations"
 

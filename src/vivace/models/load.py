@@ -20,15 +20,19 @@ from vivace.weights.load import Weights
 MAX_CONFIG_BYTES = 1 << 24
 
 
-def load_model(path: Path, ops: Ops, device: torch.device | str = "cpu") -> Decoder | Encoder:
+def load_model(
+    path: Path, ops: Ops, device: torch.device | str = "cpu", *, is_checked: bool = False
+) -> Decoder | Encoder:
     """The model of a Hugging Face folder, a .gguf file or a llama2.c checkpoint.
+
+    is_checked  refuse weights that hold NaN or infinity
 
     Raises WeightError for a damaged file or weights that do not fit, UnsupportedModel for an unknown architecture or
     an option of it that is not known.
     """
     file = open_weights(path)
     family, config = read_config(file, read_config_json(path))
-    return build_model(file, family, config, ops, device)
+    return build_model(file, family, config, ops, device, is_checked=is_checked)
 
 
 def read_config(file: TensorFile, config_json: Mapping[str, Any] | None) -> tuple[Family, Any]:
@@ -48,10 +52,16 @@ def read_config(file: TensorFile, config_json: Mapping[str, Any] | None) -> tupl
 
 
 def build_model(
-    file: TensorFile, family: Family, config: Any, ops: Ops, device: torch.device | str = "cpu"
+    file: TensorFile,
+    family: Family,
+    config: Any,
+    ops: Ops,
+    device: torch.device | str = "cpu",
+    *,
+    is_checked: bool = False,
 ) -> Decoder | Encoder:
     """The model of a configuration with the file's weights; every tensor is used once or listed as ignored."""
-    weights = Weights(file, family.renames.get(file.format, ()), family.sizes(config))
+    weights = Weights(file, family.renames.get(file.format, ()), family.sizes(config), is_checked=is_checked)
     model: Decoder | Encoder = family.load(config, Loader(weights, ops, torch.device(device)))
     weights.finish(family.ignored.get(file.format, ()))
     return model

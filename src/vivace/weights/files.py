@@ -63,6 +63,9 @@ class TensorFile(Protocol):
 
         May share memory with the file's private mapping: writing to it never changes the file."""
 
+    def let_go(self, name: str, begin: int, end: int) -> None:
+        """Bytes begin .. end - 1 of a tensor will not be read again soon: their pages need not stay in memory."""
+
     def close(self) -> None:
         """Let go of the mapping. Tensors already handed out stay valid; it ends with the last of them."""
 

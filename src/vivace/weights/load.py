@@ -8,7 +8,8 @@ from types import MappingProxyType
 import torch
 
 from vivace.errors import WeightError, nearest
-from vivace.kernels.quantized import PlainMatrix, StoredMatrix
+from vivace.kernels.quantized import Origin, PlainMatrix, StoredMatrix
+from vivace.weights.check import check_finite
 from vivace.weights.files import TensorFile, shown
 from vivace.weights.gguf_types import TYPES
 from vivace.weights.rename import NamePattern, Rename, Spelling, spellings
@@ -26,10 +27,19 @@ class Weights:
 
     `rules` say how the file spells them (rename.py); `sizes` gives the numbers that their transforms need by name,
     such as {"num_heads": 9, "num_kv_heads": 3}. Each tensor may be taken once; `finish` raises if one is left.
+    `is_checked` refuses a tensor that holds NaN or infinity.
     """
 
-    def __init__(self, file: TensorFile, rules: Sequence[Rename] = (), sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        file: TensorFile,
+        rules: Sequence[Rename] = (),
+        sizes: Mapping[str, int] | None = None,
+        *,
+        is_checked: bool = False,
+    ) -> None:
         self.file = file
+        self._is_checked = is_checked
         self._rules = tuple(rules)
         self._sizes = dict(sizes or {})
         self._taken_as: dict[str, str] = {}  # name in the file -> name in the model
@@ -56,14 +66,16 @@ class Weights:
         info = self.file.tensors[spelling.name]
         kind = _PACKED.get(info.type)
         keeps_rows = all(not rule.transform or rule.transform in ROW_TRANSFORMS for rule in spelling.rules)
+        raw = self.file.raw(spelling.name)
         matrix: StoredMatrix
         if kind is not None and keeps_rows and len(info.shape) == 2:
-            raw = self.file.raw(spelling.name).view(info.shape[0], -1)
-            matrix = GgufMatrix(self._transformed(raw, spelling), kind)
+            data = self._transformed(raw.view(info.shape[0], -1), spelling)
+            matrix = GgufMatrix(data, kind, self._origin(spelling, data, raw))
             self._check_shape(name, spelling, (matrix.outputs, matrix.inputs), shape)
         else:
             tensor = self._read(name, spelling, shape, None if keeps_rows else torch.float32)
-            matrix = PlainMatrix(tensor if tensor.dtype in _FLOATS else tensor.float())
+            data = tensor if tensor.dtype in _FLOATS else tensor.float()
+            matrix = PlainMatrix(data, origin=self._origin(spelling, data, raw))
         self._taken_as[spelling.name] = name
         return matrix
 
@@ -133,6 +145,8 @@ class Weights:
                 f"{self._where(spelling.name)} is wanted as '{name}' but was already taken as '{other}'",
                 hint="each tensor feeds one weight; a tied one is asked for with take_own",
             )
+        if self._is_checked:
+            check_finite(self.file, spelling.name)
         return spelling
 
     def _read(
@@ -141,6 +155,16 @@ class Weights:
         tensor = self._transformed(self.file.read(spelling.name, dtype), spelling)
         self._check_shape(name, spelling, tensor.shape, shape)
         return tensor
+
+    def _origin(self, spelling: Spelling, data: torch.Tensor, raw: torch.Tensor) -> Origin:
+        """Where `data` comes from; if it is a copy of the file's bytes `raw`, these may leave memory at once."""
+        described = " ".join([spelling.name, *(rule.transform for rule in spelling.rules if rule.transform)])
+        file, name = self.file, spelling.name
+        if data.data_ptr() != raw.data_ptr():
+            file.let_go(name, 0, raw.nbytes)
+            return Origin(described)
+        row_bytes = raw.nbytes // max(1, len(data))
+        return Origin(described, lambda first, last: file.let_go(name, first * row_bytes, last * row_bytes))
 
     def _transformed(self, tensor: torch.Tensor, spelling: Spelling) -> torch.Tensor:
         for rule in reversed(spelling.rules):
@@ -163,7 +187,10 @@ class Weights:
         a, b = self.file.tensors[one.name], self.file.tensors[other.name]
         if (a.type, a.shape) != (b.type, b.shape):
             return False
-        return one.name == other.name or torch.equal(self.file.raw(one.name), self.file.raw(other.name))
+        is_same = one.name == other.name or torch.equal(self.file.raw(one.name), self.file.raw(other.name))
+        for spelling in (one, other):
+            self.file.let_go(spelling.name, 0, a.nbytes)
+        return is_same
 
     def _missing(self, name: str) -> WeightError:
         names = [spelling.name for spelling in spellings(name, self._rules)]

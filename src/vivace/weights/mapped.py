@@ -17,6 +17,7 @@ from vivace.weights.files import TensorInfo, broken, shown
 
 MAX_DIMS = 16
 MAX_DIM = 1 << 48  # far above any real size, low enough that torch's 64-bit arithmetic cannot overflow on one
+PAGES_BYTES = max(1 << 21, mmap.PAGESIZE)  # what systems may map at once around the byte that is read
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -30,7 +31,8 @@ class MappedFile:
         self.path = path
         self.tensors: dict[str, TensorInfo] = {}
         self.metadata: Mapping[str, Any] = {}
-        self._bytes: Bytes | None = map_file(path)
+        self._map: mmap.mmap | None = map_file(path)
+        self._bytes: Bytes | None = np.frombuffer(self._map, dtype=np.uint8)
         self._starts: dict[str, int] = {}
 
     def raw(self, name: str) -> torch.Tensor:
@@ -38,9 +40,19 @@ class MappedFile:
         info, start = self.tensors[name], self._starts[name]
         return torch.from_numpy(self.data[start : start + info.nbytes])
 
+    def let_go(self, name: str, begin: int, end: int) -> None:
+        """Bytes begin .. end - 1 of a tensor will not be read again soon: they leave this process's memory, and come
+        back from the system's copy of the file if they are read after all."""
+        if self._map is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        first = (self._starts[name] + begin) // PAGES_BYTES * PAGES_BYTES
+        length = self._starts[name] + end - first
+        if length > 0:
+            self._map.madvise(mmap.MADV_DONTNEED, first, length)
+
     def close(self) -> None:
         """Let go of the mapping; tensors already handed out keep it alive."""
-        self._bytes = None
+        self._map = self._bytes = None
 
     @property
     def data(self) -> Bytes:
@@ -67,17 +79,17 @@ class MappedFile:
                 last_end, last_name = end, name
 
 
-def map_file(path: Path) -> Bytes:
-    """All bytes of a file as a uint8 array (size,), mapped privately: writes to it stay in this process.
+def map_file(path: Path) -> mmap.mmap:
+    """A file mapped privately: nothing writes to it, and could not change the file if it did.
 
-    The array keeps the mapping alive, so views outlive whoever made it. The file must not shrink meanwhile (the system
+    Views keep the mapping alive, so they outlive whoever made it. The file must not shrink meanwhile (the system
     ends a process that reads what is gone): replace files, do not rewrite them. WeightError for an empty file."""
     size = path.stat().st_size
     if size == 0:
         raise broken(path, "byte 0", "the file is empty")
     try:
         with path.open("rb") as stream:
-            return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY), dtype=np.uint8)
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:
         raise WeightError(f"cannot map {path.name} ({size} bytes): {error}") from error
 

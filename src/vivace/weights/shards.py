@@ -43,6 +43,10 @@ class ShardedSafetensors:
         """The tensor in `dtype`, or as stored if that is None."""
         return self._shards[self._shard_of[name]].read(name, dtype)
 
+    def let_go(self, name: str, begin: int, end: int) -> None:
+        """Bytes begin .. end - 1 of a tensor will not be read again soon."""
+        self._shards[self._shard_of[name]].let_go(name, begin, end)
+
     def close(self) -> None:
         """Let go of all mappings; tensors already handed out keep theirs alive."""
         for shard in self._shards.values():

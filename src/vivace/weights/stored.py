@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vivace.kernels.quantized import Coding, Quantized
+from vivace.kernels.quantized import IN_MEMORY, Coding, Origin, Quantized
 from vivace.weights.gguf_types import GgufType, dequantize, split_blocks
 
 
@@ -17,6 +17,7 @@ class GgufMatrix:
 
     raw: Tensor
     kind: GgufType
+    origin: Origin = IN_MEMORY
 
     @property
     def outputs(self) -> int:

@@ -12,44 +12,44 @@ from torch import Tensor
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public, but not listed in __all__
 
 from vivace.config import ActivationFormat
-from vivace.kernels.layout import pack_panels, to_rows
+from vivace.kernels.layout import pack_panels, room_key, row_chunks, to_rows
 from vivace.kernels.ops import LinearWeight
 from vivace.kernels.quantized import Coding, StoredMatrix
+from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 
 QUANT_FORMAT = "quant_panel16"
 PLANES = {"int14": 2, "int8": 1}
 
-_CHUNK_CODES = 1 << 19  # codes taken apart at a time: they stay in the cache
-_PANEL_OUTPUTS = 16
 _TABLE_ZERO = 128  # codes of a table are stored as unsigned bytes
 
 
-def pack_native(weight: LinearWeight, activations: ActivationFormat) -> LinearWeight:
+def pack_native(weight: LinearWeight, activations: ActivationFormat, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
     """The weight as native kernels read it: codes and scales if all its matrices have them, else panels of floats.
 
     activations   the integers that activations become; "f32" turns codes into floats here and now
     """
     codings = [matrix.coding for matrix in weight.stored]
     if not _keeps_codes(weight, activations):
-        return pack_panels(weight)
+        return pack_panels(weight, rooms)
     native: Any = importlib.import_module("vivace.kernels.cpu._native")
     layouts = [_layout(native, coding) for coding in codings if coding is not None]
     sizes = [
         layout.data_bytes(matrix.outputs, matrix.inputs) for layout, matrix in zip(layouts, weight.stored, strict=True)
     ]
-    data = torch.zeros(sum(sizes), dtype=torch.uint8)
+    room = rooms.room(room_key(QUANT_FORMAT, weight.stored), sum(sizes))
     matrices = []
-    for matrix, layout, room in zip(weight.stored, layouts, torch.split(data, sizes), strict=True):
-        packed = native.QuantMatrix.over(layout, matrix.outputs, matrix.inputs, to_dlpack(room))
-        _fill(packed, matrix)
+    for matrix, layout, data in zip(weight.stored, layouts, torch.split(room.data, sizes), strict=True):
+        packed = native.QuantMatrix.over(layout, matrix.outputs, matrix.inputs, to_dlpack(data))
+        if not room.is_filled:
+            _fill(packed, matrix)
         matrices.append(packed)
     handle = native.QuantWeights.of(matrices, PLANES[activations])
-    return replace(weight, data=data, format=QUANT_FORMAT, stored=(), handle=handle)
+    return replace(weight, data=room.data, format=QUANT_FORMAT, stored=(), handle=handle)
 
 
-def pack_native_table(weight: LinearWeight, activations: ActivationFormat) -> LinearWeight:
+def pack_native_table(weight: LinearWeight, activations: ActivationFormat, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
     """A table that is only looked up: codes as in `pack_native`, floats row by row, each in one place."""
-    return pack_native(weight, activations) if _keeps_codes(weight, activations) else to_rows(weight)
+    return pack_native(weight, activations, rooms) if _keeps_codes(weight, activations) else to_rows(weight)
 
 
 def unpack_quant(weight: LinearWeight) -> Tensor:
@@ -80,9 +80,8 @@ def _layout(native: Any, coding: Coding) -> Any:
 
 
 def _fill(packed: Any, matrix: StoredMatrix) -> None:
-    """Take the matrix apart and pack it, some rows at a time: no float copy and no second copy of it is ever whole."""
-    step = max(1, _CHUNK_CODES // (matrix.inputs * _PANEL_OUTPUTS)) * _PANEL_OUTPUTS
-    for first in range(0, matrix.outputs, step):
-        rows = matrix.quantized(first, min(first + step, matrix.outputs))
+    """Take the matrix apart and pack it, some rows at a time."""
+    for first, last in row_chunks(matrix):
+        rows = matrix.quantized(first, last)
         parts = (rows.codes, rows.coarse, rows.fine, rows.coarse_minimum, rows.fine_minimum)
         packed.pack(first, *(None if part is None else to_dlpack(part.contiguous()) for part in parts))
