@@ -30,6 +30,13 @@ def test_a_number_of_the_engine_is_whole_positive_and_bounded(field: str, value:
         resolve(EngineConfig(**{field: value}), Hardware(cores=2, memory_free_bytes=1 << 30))
 
 
+@pytest.mark.parametrize("field", ["kl_target", "kl_limit"])
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "0.1", True, None])
+def test_a_divergence_is_a_positive_number(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{field} is {value!r}, expected a positive number"):
+        resolve(EngineConfig(**{field: value}), Hardware())
+
+
 def test_a_config_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="expected an EngineConfig"):
         resolve({"threads": 1}, Hardware())  # type: ignore[arg-type]

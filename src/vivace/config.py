@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from vivace.errors import ConfigError, nearest
 
 KernelChoice = Literal["auto", "native", "ref", "rows"]
-ActivationFormat = Literal["int14", "int8", "f32"]
+ActivationFormat = Literal["int14", "int8", "auto", "f32"]
 WeightFormat = Literal["stored", "bf16", "int8"]
 KVFormat = Literal["f32", "f16", "bf16", "i8"]
 CheckMode = Literal["off", "weights", "steps"]
@@ -45,7 +45,10 @@ class EngineConfig:
     weights       how matrices that a file holds as floats are kept: stored (as they are), or rounded at load to bf16 or
                   int8 (32 inputs share a scale); tables that are only looked up stay as they are
     activations   what native kernels turn the inputs of quantized weights into: int14 (rounded to 14 bits), int8
-                  (faster, rounded to 8 bits), f32 (not rounded; weights become float32 when they are loaded)
+                  (faster, rounded to 8 bits), auto (int8 for the layers that a check at load finds insensitive), f32
+                  (not rounded; weights become float32 when they are loaded)
+    kl_target     KL divergence from exact scores that auto may cause on the built-in text, in nats
+    kl_limit      KL divergence above which a lossy setting (int8 or auto activations, a kv_format but f32) is refused
     threads       threads that compute; left out: one for each core this process may use
     page_size     units a KV page holds
     kv_format     how keys and values are kept: f32, half the bytes as f16 or bf16, about a quarter as i8 (all lossy)
@@ -64,6 +67,8 @@ class EngineConfig:
     kernels: KernelChoice = "auto"
     weights: WeightFormat = "stored"
     activations: ActivationFormat = "int14"
+    kl_target: float = 0.001
+    kl_limit: float = 0.05
     threads: int | None = None
     page_size: int = 16
     kv_format: KVFormat = "f32"
@@ -193,6 +198,10 @@ def _check(config: EngineConfig) -> None:
     for name in ("page_size", "step_budget", "max_jobs", "max_waiting"):
         _check_whole(name, getattr(config, name), 1)
     _choice("check", config.check, get_args(CheckMode))
+    for name in ("kl_target", "kl_limit"):
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+            raise ConfigError(f"{name} is {value!r}, expected a positive number", hint="leave it out for its default")
 
 
 def _check_type(config: object) -> None:

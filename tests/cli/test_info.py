@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,18 @@ def test_a_model_is_described_from_its_files(vivace: Vivace) -> None:
     done = vivace("info", "--model", "org/never-pulled")
     assert done.code == 1
     assert "vivace pull org/never-pulled" in done.err
+
+
+def test_a_model_is_described_with_what_was_measured_of_it(
+    vivace: Vivace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIVACE_CACHE", str(tmp_path))
+    words = ("--kernels", "ref", "--threads", "1", "--kv-bytes", "16M", "--kv-format", "bf16")
+    done = vivace("run", TINY, "Hello", "--max-tokens", "1", *words)
+    assert done.code == 0 and "kv_format=bf16: KL divergence" in done.err
+    again = vivace("run", TINY, "Hello", "--max-tokens", "1", *words)
+    assert again.code == 0 and "KL divergence" not in again.err
+    facts = json.loads(vivace("info", "--model", TINY, "--json").out)["model"]
+    assert "top-1 agreement" in facts["with kv_format=bf16"]
+    refused = vivace("run", TINY, "Hello", *words, "--kl-limit", "1e-9")
+    assert refused.code == 1 and "kl_limit allows a divergence of 1e-09" in refused.err

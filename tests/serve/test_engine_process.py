@@ -12,6 +12,7 @@ from vivace.errors import EngineDied, InvalidRequest
 from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply, TokenLogprob, Tokens, Usage, Vector
 from vivace.serve import protocol
 from vivace.serve.engine_process import Outbox, handle
+from vivace.weights.measured import Quality
 
 
 class FakeSocket:
@@ -48,6 +49,16 @@ def _start(engine: FakeEngine, request_id: int) -> tuple[bool, list[Any], Outbox
     outbox = Outbox(socket)  # type: ignore[arg-type]
     is_alive = handle(protocol.Generate(request_id, "m", GenerateRequest((1,))), engine, outbox)  # type: ignore[arg-type]
     return is_alive, socket.sent, outbox
+
+
+def test_what_a_model_is_travels_whole() -> None:
+    quality = Quality(350, 0.0035, 0.963, -0.0006)
+    infos = [
+        ModelInfo("m", "generate", 10, 20, digest="d", activations="mix 12", quality=quality),
+        ModelInfo("e", "embed", 1, 2),
+    ]
+    ready = protocol.decode_from_engine(protocol.encode(protocol.Ready(infos)))
+    assert isinstance(ready, protocol.Ready) and ready.models == infos
 
 
 def test_all_replies_of_a_step_travel_as_one_message() -> None:

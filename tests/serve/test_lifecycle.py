@@ -146,6 +146,8 @@ def test_request_ids_are_echoed_and_need_not_differ(server: Server) -> None:
 def test_models_are_listed_and_described(server: Server, client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [CHAT, EMBED]
     assert client.models.retrieve(CHAT).object == "model"
+    found = server.http.get(f"/v1/models/{CHAT}").json()
+    assert found["activations"] == "f32" and len(found["digest"]) == 64 and "quality" not in found
     assert server.http.get(f"/v1/models/{EMBED}").json()["kind"] == "embed"
 
 

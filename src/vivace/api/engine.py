@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from vivace.api.info import ModelInfo, OnReply
 from vivace.api.text import TextSide, load_text
-from vivace.config import EngineConfig, resolve, with_environment
+from vivace.config import EngineConfig, cache_dir, resolve, with_environment
 from vivace.engine.job import Job
 from vivace.engine.loop import Loop
 from vivace.engine.scheduler import SchedulerConfig
@@ -19,8 +21,10 @@ from vivace.kernels import select
 from vivace.kernels.checked import CheckedOps
 from vivace.kernels.cpu import bind as native
 from vivace.kernels.select import BoundOps
+from vivace.layers.precision import formats_text
 from vivace.models.base import Decoder, Encoder
 from vivace.models.load import load_model
+from vivace.models.lossy import Lossy, probe_text, verified
 from vivace.pipelines.embed import EmbedPipeline
 from vivace.pipelines.generate import GeneratePipeline
 from vivace.pipelines.pooling import load_dense
@@ -30,9 +34,12 @@ from vivace.runtime.threads import use_threads
 from vivace.techniques.speculation import base as speculation
 from vivace.weights import catalog
 from vivace.weights.cache import ModelFiles
+from vivace.weights.measured import MeasuredFolder, Quality
 from vivace.weights.progress import Progress
 
 Pipeline = GeneratePipeline | EmbedPipeline
+
+log = logging.getLogger("vivace.engine")
 
 
 class Engine:
@@ -85,9 +92,13 @@ class Engine:
             raise ConfigError(f"cannot add the model '{name}': {reason}", hint="add each model once, before requests")
         text = load_text(files.path)
         model = load_model(files.path, self.ops, is_checked=self.config.check != "off")
+        quality = None
+        if isinstance(model, Decoder):
+            model, quality = self._verified(model, files, text, progress.note if progress else log.info)
         # Every operation of the menu is bound, so nothing of it stays abstract.
         ops = CheckedOps(self.ops, model) if self.config.check == "steps" else self.ops  # type: ignore[abstract]
         self._pipelines[name], info = self._serve(name, files, model, text, ops)
+        info = replace(info, activations=formats_text(model), quality=quality)
         self.texts[name] = text
         self._infos[name] = info
         return info
@@ -166,6 +177,14 @@ class Engine:
                 self._loop = Loop(self._pipelines.values(), limits, after_events=self._after_step)
                 self._loop.start()
             return self._loop
+
+    def _verified(
+        self, model: Decoder, files: ModelFiles, text: TextSide, say: Callable[[str], None]
+    ) -> tuple[Decoder, Quality | None]:
+        """The model as the settings want it, and what the lossy ones of them change."""
+        config, probe = self.config, text.tokenizer.encode_prompt(probe_text())
+        lossy = Lossy(config.activations, config.kv_format, config.weights, config.kl_target, config.kl_limit)
+        return verified(model, self.ops, lossy, probe, MeasuredFolder(cache_dir(), files.digest), say)
 
     def _serve(
         self, name: str, files: ModelFiles, model: Decoder | Encoder, text: TextSide, ops: BoundOps

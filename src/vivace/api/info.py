@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply
+from vivace.weights.measured import Quality
 
 OnReply = Callable[[Reply], None]
 
@@ -22,6 +23,8 @@ class ModelInfo:
     dimensions      length of its vectors (embed), else None
     shorter         Matryoshka: lengths its vectors may be cut to; empty: any; None: it was not trained for it
     digest          digest of its weights
+    activations     what its layers take: f32, int14, int8, or a mix with its hash
+    quality         what its lossy settings change, as measured on a built-in text; None: nothing is lossy
     """
 
     name: str
@@ -31,6 +34,8 @@ class ModelInfo:
     dimensions: int | None = None
     shorter: tuple[int, ...] | None = None
     digest: str = ""
+    activations: str = "f32"
+    quality: Quality | None = None
 
 
 class Port(Protocol):

@@ -74,6 +74,7 @@ def model_facts(name: str) -> dict[str, Any]:
     from vivace.models.load import read_config, read_config_json
     from vivace.weights.catalog import resolve
     from vivace.weights.files import open_weights
+    from vivace.weights.measured import MeasuredFolder
 
     files = resolve(name, offline=True)
     file = open_weights(files.path)
@@ -83,7 +84,8 @@ def model_facts(name: str) -> dict[str, Any]:
             "name": files.name,
             "origin": files.origin,
             "licence": files.licence or "not stated",
-            "digest": files.digest or "not known",
+            "digest": files.digest,
+            **{f"with {found.features}": found.describe() for found in MeasuredFolder(cache_dir(), files.digest).all()},
             "path": str(files.path),
             "format": file.format,
             "tensors": len(file.tensors),

@@ -22,6 +22,7 @@ from vivace.engine.job import Job
 from vivace.kernels.ops import KVStore, Ops
 from vivace.kernels.tape import CHOSEN, ROWS, SEQUENCES
 from vivace.layers.context import Context
+from vivace.layers.precision import formats_text
 from vivace.layers.state import make_stores
 from vivace.models.base import Decoder
 from vivace.pipelines.answer import Answer, SpanOutput
@@ -48,8 +49,8 @@ class GeneratePipeline(StepPipeline):
     name     name of the lane
     end_ids  ids that end an answer, as the model's files say
     digest   of the weights: part of what prefixes are shared under
-    config   resolved; kv_bytes, page_size, max_length, step_budget, max_jobs, prefix_cache, replay, weights,
-             activations and speculation are read
+    config   resolved; kv_bytes, page_size, max_length, step_budget, max_jobs, prefix_cache, replay, weights and
+             speculation are read
 
     `replay` is the model's recorded step, None where it is off, or where operations are not native. Raises ConfigError
     when the memory holds no job, UnknownName for a drafter that does not exist.
@@ -77,7 +78,7 @@ class GeneratePipeline(StepPipeline):
         self._stores = make_stores(model.layout, pages, config.page_size, ops, config.kv_format)
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come
         self._speculation = with_usual(SPECULATION, config.speculation)
-        self._identity = f"{digest}|no adapter|{config.kv_format}|{config.weights}|{config.activations}"
+        self._identity = f"{digest}|no adapter|{config.kv_format}|{config.weights}|{formats_text(model)}"
         self._head = Context(ops, build_rows((), (), ()).tensors(self.device))  # the head looks at no rows
         self.replay = self._record(config) if config.replay else None
 

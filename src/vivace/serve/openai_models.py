@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import Response
@@ -29,4 +30,6 @@ def _model(routes: Routes, name: str) -> dict[str, Any]:
     if info is not None:
         found |= {"kind": info.kind, "context_length": info.context_length, "vocab_size": info.vocab_size}
         found |= {"dimensions": info.dimensions} if info.dimensions else {}
+        found |= {"digest": info.digest, "activations": info.activations}
+        found |= {"quality": asdict(info.quality)} if info.quality else {}
     return found

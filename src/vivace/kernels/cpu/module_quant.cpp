@@ -116,6 +116,10 @@ void add_quant(nb::module_& m, Classes& c) {
              arg("coarse_minimum").none(), arg("fine_minimum").none());
     nb::class_<Weights>(m, "QuantWeights")
         .def_static("of", &make_weights, arg("matrices"), arg("planes"))
+        .def_prop_ro("planes", [](const Weights& weights) { return weights.linear.planes(); })
+        .def("with_planes", [](const Weights& weights, int planes) {  // over the same data
+            return std::make_shared<Weights>(Weights{weights.linear.with_planes(planes), weights.data});
+        }, arg("planes"))
         .def("read_row", [](const Weights& weights, int64_t output, const Array& y) {
             check_indices("output", &output, 1, weights.linear.outputs());
             weights.linear.read_row(output, floats(y, "y", {weights.linear.inputs()}));

@@ -26,7 +26,8 @@ _TABLE_ZERO = 128  # codes of a table are stored as unsigned bytes
 def pack_native(weight: LinearWeight, activations: ActivationFormat, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
     """The weight as native kernels read it: codes and scales if all its matrices have them, else panels of floats.
 
-    activations   the integers that activations become; "f32" turns codes into floats here and now
+    activations   the integers that activations become; "f32" turns codes into floats here and now, "auto" starts as
+                  int14 until the layers that may be int8 are known
     """
     codings = [matrix.coding for matrix in weight.stored]
     if not _keeps_codes(weight, activations):
@@ -43,13 +44,24 @@ def pack_native(weight: LinearWeight, activations: ActivationFormat, rooms: Room
         if not room.is_filled:
             _fill(packed, matrix)
         matrices.append(packed)
-    handle = native.QuantWeights.of(matrices, PLANES[activations])
+    handle = native.QuantWeights.of(matrices, PLANES["int14" if activations == "auto" else activations])
     return replace(weight, data=room.data, format=QUANT_FORMAT, stored=(), handle=handle)
 
 
 def pack_native_table(weight: LinearWeight, activations: ActivationFormat, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
     """A table that is only looked up: codes as in `pack_native`, floats row by row, each in one place."""
     return pack_native(weight, activations, rooms) if _keeps_codes(weight, activations) else to_rows(weight)
+
+
+def activations_of(weight: LinearWeight) -> str:
+    """What the inputs of a weight in codes become: int14 or int8."""
+    planes: int = weight.handle.planes
+    return next(name for name, count in PLANES.items() if count == planes)
+
+
+def with_activations(weight: LinearWeight, activations: str) -> LinearWeight:
+    """A weight in codes with other activations, int14 or int8, over the same data."""
+    return replace(weight, handle=weight.handle.with_planes(PLANES[activations]))
 
 
 def unpack_quant(weight: LinearWeight) -> Tensor:

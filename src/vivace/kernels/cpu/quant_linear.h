@@ -19,6 +19,9 @@ public:
         int columns;
     };
 
+    // The same matrices, which both share, over activations of one or two planes.
+    QuantLinear with_planes(int planes) const { return QuantLinear(matrices_, planes); }
+
     int planes() const { return planes_; }
     int64_t inputs() const { return matrices_.front().inputs(); }
     int64_t outputs() const { return outputs_; }
