@@ -57,6 +57,7 @@ class EngineConfig:
     step_budget   cost granted per step over all jobs
     max_jobs      jobs in one step
     max_waiting   jobs that may queue before new ones are refused
+    max_gap_ms    bound of a step while answers are written: prompts are read in chunks that keep it; 0: none
     prefix_cache  share prefixes between jobs of one tenant
     replay        record the steps of a model once and replay them, where its operations are native; off: call by call
     speculation   drafter of requests that name none, such as ngram; off: none
@@ -77,6 +78,7 @@ class EngineConfig:
     step_budget: int = 512
     max_jobs: int = 64
     max_waiting: int = 1024
+    max_gap_ms: int = 100
     prefix_cache: bool = True
     replay: bool = True
     speculation: str = "off"
@@ -202,6 +204,7 @@ def _check(config: EngineConfig) -> None:
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
             raise ConfigError(f"{name} is {value!r}, expected a positive number", hint="leave it out for its default")
+    _check_whole("max_gap_ms", config.max_gap_ms, 0)
 
 
 def _check_type(config: object) -> None:

@@ -28,6 +28,7 @@ from tests.engine.fakes import (
     fake_job,
 )
 from vivace.engine.batch import Batch, Event, Keep, Lane, Outcome, PageGroup
+from vivace.engine.costs import StepCosts
 from vivace.engine.job import Group, Job, JobState
 from vivace.engine.limits import SchedulerConfig
 from vivace.engine.policy import Fair, Fcfs
@@ -85,7 +86,8 @@ def make_lane(name: str, kind: str, rng: Random) -> Lane:
     if kind == "diffusion":
         least["whole"] = 2
     pages = {group.name: least[group.name] + rng.randint(0, least[group.name]) for group in groups}
-    return Lane(name, tuple(groups), pages, 1, can_share=kind != "encoder" and rng.random() < 0.9)
+    costs = rng.choice((None, StepCosts(5, 2, 3), StepCosts(20, 0, 4, 1, 1)))
+    return Lane(name, tuple(groups), pages, 1, kind != "encoder" and rng.random() < 0.9, costs)
 
 
 class Schedule:
@@ -108,6 +110,8 @@ class Schedule:
             max_running=rng.choice((3, 256)),
             max_waiting=rng.choice((3, 1024, 1024)),
             watermark=rng.choice((0, 100)),
+            gap_limit=rng.choice((0, 40, 90)),
+            least_chunk=rng.choice((1, 4)),
         )
         policy = rng.choice((Fcfs, lambda: Fair({"a": 3})))()
         lanes = [pipeline.lane for pipeline in self.pipelines.values()]

@@ -9,11 +9,20 @@ import pytest
 
 from tests.engine.fakes import Beam, Diffusion, FakePipeline, Greedy, fake_job
 from vivace.engine.batch import Batch, Event, Fork, Keep, Lane, Outcome, PageGroup
+from vivace.engine.costs import StepCosts
 from vivace.engine.job import Group, Job, JobState
 from vivace.engine.limits import SchedulerConfig
 from vivace.engine.policy import Fair
 from vivace.engine.scheduler import Scheduler
-from vivace.errors import Cancelled, ContextLengthExceeded, EngineError, InvalidRequest, Overloaded, StepFailed
+from vivace.errors import (
+    Cancelled,
+    ConfigError,
+    ContextLengthExceeded,
+    EngineError,
+    InvalidRequest,
+    Overloaded,
+    StepFailed,
+)
 
 PAGED = Lane("a", (PageGroup("all", 1, 4),), {"all": 100}, 1)
 BARE = Lane("a")
@@ -62,6 +71,76 @@ def test_a_long_job_is_cut_into_chunks_and_short_ones_go_first() -> None:
     assert spans(batch) == [(2, 3, 1), (3, 0, 9)]
     accept(scheduler, batch, j2=Outcome(5))
     assert spans(scheduler.plan()) == [(2, 4, 1), (3, 9, 9)]  # the smaller gap first
+
+
+def bound(**limits: Any) -> Scheduler:
+    """A scheduler of a lane whose steps take 10, each span 2 and each unit 1, and one level job with number 1."""
+    lane = Lane("a", PAGED.groups, {"all": 1000}, 1, can_share=False, costs=StepCosts(10, 2, 1))
+    scheduler = Scheduler([lane], SchedulerConfig(**limits))
+    scheduler.add(simple(1, 1, 500))
+    accept(scheduler, scheduler.plan(), j1=Outcome(2))
+    return scheduler
+
+
+def test_chunks_leave_a_step_within_the_limit_while_others_wait_for_each_unit() -> None:
+    scheduler = bound(gap_limit=63, step_budget=100)
+    scheduler.add(simple(2, 60))
+    scheduler.add(simple(3, 60))
+    batch = scheduler.plan()
+    assert spans(batch) == [(1, 1, 1), (2, 0, 48)]  # 10 + 3 + (2 + 48)
+    accept(scheduler, batch, j1=Outcome(3))
+    assert scheduler.snapshot()["lanes"]["a"]["waiting"] == 1  # no room for it, so it takes no pages either
+    batch = scheduler.plan()
+    assert spans(batch) == [(1, 2, 1), (2, 48, 12), (3, 0, 34)]  # 10 + 3 + (2 + 12) + (2 + 34)
+    accept(scheduler, batch, j1=Outcome(3, finished="stop"), j2=Outcome(60, finished="stop"))
+    scheduler.add(simple(4, 500))
+    assert spans(scheduler.plan()) == [(3, 34, 26), (4, 0, 74)]  # nobody waits for units: the whole budget
+
+
+def test_a_chunk_of_the_least_size_is_granted_however_many_wait() -> None:
+    scheduler = bound(gap_limit=5, step_budget=100, least_chunk=8)
+    scheduler.add(simple(2, 20))
+    scheduler.add(simple(3, 20))
+    for number, expected in enumerate(([(2, 0, 8)], [(2, 8, 8)], [(2, 16, 4)], [(3, 0, 8)])):
+        batch = scheduler.plan()
+        assert spans(batch) == [(1, 1 + number, 1), *expected]
+        accept(scheduler, batch, j1=Outcome(3 + number), j2=Outcome(20, finished="stop" if number == 2 else None))
+
+
+def test_lanes_share_the_limit_and_one_without_costs_knows_none() -> None:
+    lanes = [Lane("a", costs=StepCosts(0, 0, 1)), Lane("b", costs=StepCosts(0, 0, 1)), Lane("c")]
+    scheduler = Scheduler(lanes, SchedulerConfig(gap_limit=90, step_budget=100))
+    scheduler.add(simple(1, 1, 50))
+    accept(scheduler, scheduler.plan(), j1=Outcome(2))
+    scheduler.add(simple(2, 80, lane="b"))
+    scheduler.add(simple(3, 80, lane="c"))
+    batches = [scheduler.plan() for _ in range(3)]
+    assert sorted(span for batch in batches for span in spans(batch)) == [(1, 1, 1), (2, 0, 30), (3, 0, 80)]
+
+
+def test_a_preempted_job_is_not_level_until_it_is_back() -> None:
+    scheduler = bound(gap_limit=40, step_budget=100)
+    job = scheduler.jobs[1]
+    assert job.is_level
+    assert job.group is not None
+    scheduler.lanes["a"].preempt(job.group)
+    assert not job.is_level
+    assert spans(scheduler.plan()) == [(1, 0, 2)]
+
+
+@pytest.mark.parametrize("start", [0, 7, 1000])
+@pytest.mark.parametrize("costs", [StepCosts(10, 2, 1), StepCosts(4000, 90, 450, 5, 1), StepCosts(0, 0, 0)])
+def test_most_units_never_cost_more_than_there_is_left(costs: StepCosts, start: int) -> None:
+    for left in (0, 1, 50, 5000, 10**6):
+        units = costs.most_units(start, left)
+        assert units == 0 or costs.of_span(start, units) <= left
+    # Exactly as units come one by one.
+    assert costs.of_span(5, 3) - costs.span - 5 * costs.reach == sum(costs.unit + u * costs.past for u in (5, 6, 7))
+
+
+def test_a_limit_below_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match="gap_limit is -1, expected 0 or more"):
+        SchedulerConfig(gap_limit=-1)
 
 
 def test_the_budget_counts_cost_not_units() -> None:

@@ -53,7 +53,9 @@ class Engine:
 
     def __init__(self, config: EngineConfig | None = None, *, after_step: Callable[[], None] | None = None) -> None:
         """Raises ConfigError for a setting that cannot be, such as native kernels where there are none."""
-        self.config = resolve(with_environment(config or EngineConfig()), probe_hardware())
+        hardware = probe_hardware()
+        self.config = resolve(with_environment(config or EngineConfig()), hardware)
+        self._machine = hardware.cpu
         self.texts: dict[str, TextSide] = {}
         self.ops = _bind(self.config)
         self._infos: dict[str, ModelInfo] = {}
@@ -173,6 +175,7 @@ class Engine:
                     step_budget=self.config.step_budget,
                     max_jobs=self.config.max_jobs,
                     max_waiting=self.config.max_waiting,
+                    gap_limit=self.config.max_gap_ms * 1_000_000,  # costs are nanoseconds
                 )
                 self._loop = Loop(self._pipelines.values(), limits, after_events=self._after_step)
                 self._loop.start()
@@ -194,6 +197,10 @@ class Engine:
             end_ids = sorted(text.tokenizer.eos_ids)
             generate = GeneratePipeline(model, ops, self.config, name=name, end_ids=end_ids, digest=files.digest)
             limits = generate.limits
+            if self.config.max_gap_ms:
+                machine = f"{self._machine}, {self.config.threads} threads, {self.ops.bound['linear'].name}"
+                rows = min(self.config.max_jobs, self.config.step_budget)
+                generate.bound_gaps(cache_dir() / "costs", machine, rows)
             return generate, ModelInfo(name, "generate", limits.max_length, limits.vocab_size, digest=files.digest)
         sentence = text.sentence
         dense = load_dense(sentence, self.ops)

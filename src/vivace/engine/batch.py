@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from vivace.engine.costs import StepCosts
 from vivace.engine.job import Job
 
 
@@ -43,6 +44,7 @@ class Lane:
     pages       number of usable pages per page group name, page 0 (the null page) not counted
     key_bytes   bytes of one content key
     can_share   whether prefixes may be shared through the tree (false for bidirectional models)
+    costs       what its steps take; without it their size is not bounded by SchedulerConfig.gap_limit
     """
 
     name: str
@@ -50,6 +52,7 @@ class Lane:
     pages: dict[str, int] | None = None
     key_bytes: int = 4
     can_share: bool = True
+    costs: StepCosts | None = None
 
 
 @dataclass(frozen=True, slots=True)

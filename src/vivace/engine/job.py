@@ -57,6 +57,7 @@ class Job:
 
     entered     units that this job has entered into the prefix tree since its admission
     granted     the last step that held a span of this job
+    is_level    it has closed its gap since it was admitted: from then on somebody waits for each of its units
     stalled     `done` when it last gave its pages back although no other job ran; -1: it has got further since
     cancelled   the job ends when its step comes back
     """
@@ -84,6 +85,7 @@ class Job:
     in_flight: bool = False
     entered: int = 0
     granted: int = 0
+    is_level: bool = False
     stalled: int = -1
     cancelled: bool = False
     tables: dict[str, array[int]] = field(default_factory=dict)

@@ -25,6 +25,8 @@ class Draft:
     copies: dict[int, list[PageCopy]] = field(default_factory=dict)  # by job id
     cost: int = 0
     has_preempted: bool = False
+    room: int | None = None  # what is left of the gap limit for jobs that are not level; None: no limit
+    has_chunk: bool = False  # whether one of them has a span
 
 
 class LaneState:
@@ -59,12 +61,14 @@ class LaneState:
 
     # ---- planning a step
 
-    def draft(self, step: int) -> Draft:
+    def draft(self, step: int, gap_limit: int = 0) -> Draft:
         """The next step of this lane: running jobs first, then as many waiting ones as fit. It may hold no span.
+
+        gap_limit  most that the step may take by the lane's costs; 0: no limit
 
         Only those that wait with a higher priority than some running job come before all running ones.
         """
-        draft = Draft(step)
+        draft = Draft(step, room=self._room(gap_limit))
         if self.tree is not None:
             self.tree.step = step
         self._admit(draft, is_urgent=True)
@@ -103,13 +107,39 @@ class LaneState:
         crews.sort(key=_first)
         return [crew for _, crew in crews]
 
+    def _room(self, gap_limit: int) -> int | None:
+        """What level jobs leave of the limit, all of which may step at once."""
+        costs = self.lane.costs
+        if costs is None or not gap_limit:
+            return None
+        level = [job for job in self.running.values() if job.is_level and not job.in_flight]
+        return max(0, gap_limit - costs.step - sum(costs.of_span(job.done, job.gap) for job in level))
+
+    def _units(self, draft: Draft, crew: list[Job]) -> int:
+        """Most units that each of the crew may have of the step: by its budget, and by the room for jobs not level."""
+        left = self.config.step_budget - draft.cost
+        units = min(self.config.job_budget, left) // sum(job.unit_cost for job in crew)
+        costs = self.lane.costs
+        if costs is None or draft.room is None or all(job.is_level for job in crew):
+            return units
+        fits = min(costs.most_units(job.done, draft.room // len(crew)) for job in crew)
+        least = min(self.config.least_chunk, max(job.gap for job in crew))
+        if fits < least:
+            fits = 0 if draft.has_chunk else least
+        return min(units, fits)
+
     def _is_full(self, draft: Draft) -> bool:
         return draft.cost >= self.config.step_budget or len(draft.spans) >= self.config.max_jobs
 
+    def _has_room(self, draft: Draft) -> bool:
+        """Whether one more job that is not level may have a chunk."""
+        if draft.room is None or self.lane.costs is None or not draft.has_chunk:
+            return True
+        return draft.room >= self.lane.costs.of_span(0, self.config.least_chunk)
+
     def _grant(self, draft: Draft, crew: list[Job]) -> bool:
         """Add spans for the crew to the step, if budget and pages allow; return whether they did."""
-        left = self.config.step_budget - draft.cost
-        units = min(self.config.job_budget, left) // sum(job.unit_cost for job in crew)
+        units = self._units(draft, crew)
         if units < 1 or len(draft.spans) + len(crew) > self.config.max_jobs:
             if draft.spans:
                 return False  # what costs more than a whole budget gets a step of its own
@@ -125,6 +155,9 @@ class LaneState:
             draft.cost += (stop - start) * job.unit_cost
             job.in_flight = True
             job.granted = draft.step
+            if draft.room is not None and self.lane.costs is not None and not job.is_level:
+                draft.room = max(0, draft.room - self.lane.costs.of_span(start, stop - start))
+                draft.has_chunk = True
         return True
 
     def _stretches(self, draft: Draft, crew: list[Job], units: int) -> list[Stretch]:
@@ -219,6 +252,7 @@ class LaneState:
             self.pages.free(job)
             job.done = 0 if self.pages.is_positional else max(0, min(done, job.done))
             job.entered = 0
+            job.is_level = False
             self._unfollow(job)
             job.preemptions += 1
             job.state = JobState.WAITING
@@ -230,7 +264,7 @@ class LaneState:
 
     def _admit(self, draft: Draft, *, is_urgent: bool) -> None:
         """Start waiting groups in order and grant them spans; urgent ones displace running groups if they must."""
-        while not self._is_full(draft):
+        while not self._is_full(draft) and self._has_room(draft):
             group = self.queue.peek()
             if group is None or (is_urgent and not self._is_urgent(group)):
                 return
@@ -371,6 +405,7 @@ class LaneState:
         child.done = done
         child.entered = min(parent.entered, done - done % self.tree.granule) if self.tree is not None else 0
         child.state = JobState.RUNNING
+        child.is_level = parent.is_level
         self.running[child.id] = child
         return child
 

@@ -19,6 +19,9 @@ class SchedulerConfig:
     max_running  jobs that own pages
     max_waiting  jobs in all queues; more are refused as Overloaded
     watermark    share of a pool, in thousandths, that an admission leaves free for the jobs that run
+    gap_limit    most that a step may take by its lane's StepCosts while any job is level (0: no limit); jobs that are
+                 not get what level ones leave of it
+    least_chunk  units that the first of them gets in any case
     """
 
     step_budget: int = 2048
@@ -27,15 +30,17 @@ class SchedulerConfig:
     max_running: int = 256
     max_waiting: int = 1024
     watermark: int = 10
+    gap_limit: int = 0
+    least_chunk: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("step_budget", "max_jobs", "max_running", "max_waiting"):
+        for name in ("step_budget", "max_jobs", "max_running", "max_waiting", "least_chunk"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected 1 or more")
-        if self.chunk_limit < 0 or not 0 <= self.watermark <= 1000:
-            raise ConfigError(
-                f"chunk_limit is {self.chunk_limit} and watermark is {self.watermark}, expected 0 or more and 0 .. 1000"
-            )
+        for name, most in (("chunk_limit", None), ("gap_limit", None), ("watermark", 1000)):
+            value = getattr(self, name)
+            if value < 0 or (most is not None and value > most):
+                raise ConfigError(f"{name} is {value}, expected {'0 or more' if most is None else f'0 .. {most}'}")
 
     @property
     def job_budget(self) -> int:

@@ -127,8 +127,10 @@ class Scheduler:
             if batch is not None:
                 return batch
         names = [name for name, lane in self.lanes.items() if lane.has_work]
+        is_bound = any(job.is_level for name in names for job in self.lanes[name].running.values())
+        gap_limit = self.config.gap_limit // len(names) if is_bound else 0  # lanes take turns within a gap
         for name in sorted(names, key=self._clock.turn):
-            draft = self._draft(self.lanes[name])
+            draft = self._draft(self.lanes[name], gap_limit)
             if draft.spans:
                 self._clock.pick(name)
                 return self._send(_Flight(name, draft.spans, draft.copies))
@@ -237,11 +239,11 @@ class Scheduler:
 
     # ---- private
 
-    def _draft(self, lane: LaneState) -> Draft:
-        draft = lane.draft(self.step + 1)
+    def _draft(self, lane: LaneState, gap_limit: int) -> Draft:
+        draft = lane.draft(self.step + 1, gap_limit)
         while lane.stuck:
             self._end_stuck(lane, lane.stuck.pop())
-            draft = lane.draft(self.step + 1)
+            draft = lane.draft(self.step + 1, gap_limit)
         return draft
 
     def _send(self, flight: _Flight) -> Batch:
@@ -273,6 +275,7 @@ class Scheduler:
             self.stats.rollback_units += outcome.rollback
             del job.keys[target * lane.lane.key_bytes :]
         job.keys += outcome.keys
+        job.is_level = job.is_level or stop >= job.goal
         job.goal = outcome.goal
         lane.counts.update(outcome.counts or {})
         lane.commit(job, span.start, stop, target)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,7 @@ from vivace.models.base import Decoder
 from vivace.pipelines.answer import Answer, SpanOutput
 from vivace.pipelines.base import OnReply, StepPipeline
 from vivace.pipelines.checks import Limits, answer_length, check_generate
+from vivace.pipelines.costs import measure_costs, saved_costs
 from vivace.pipelines.drafts import drop_draft, granted_draft, make_drafter, next_draft
 from vivace.pipelines.logprobs import token_logprob
 from vivace.pipelines.memory import longest_job, page_counts
@@ -90,6 +94,18 @@ class GeneratePipeline(StepPipeline):
     def stores(self) -> tuple[KVStore, ...]:
         """The key-value store of each layer."""
         return self._stores
+
+    def bound_gaps(self, folder: Path, machine: str, most_rows: int) -> None:
+        """Tell the scheduler what steps take, so that it can bound them. To be called before the loop takes the lane.
+
+        folder     where the cost table is kept
+        machine    what the steps run on: another one has another table
+        most_rows  of a step that is timed
+        """
+        key = f"{self._identity}|{machine}|{most_rows}|{self.limits.max_length}|{self.replay is not None}"
+        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+        measure = partial(measure_costs, self._forward, self._groups, self.limits.max_length, most_rows)
+        self._lane = replace(self._lane, costs=saved_costs(path, measure))
 
     def check(self, request: GenerateRequest) -> None:
         """Raises InvalidRequest, UnknownName or ContextLengthExceeded for a request that cannot be served."""
