@@ -10,7 +10,7 @@ MODEL ?= smollm2
 PEERS ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients soak size
+PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients http soak size
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -90,7 +90,7 @@ prove: $(addprefix prove-,$(PROOFS)) ## every claim, SIZE=small|full
 prove-scheduler: $(TEST_STAMP)
 	$(BIN)/python -m tests.engine.prove_scheduler --size $(SIZE)
 
-prove-clients prove-soak: prove-%: $(TEST_STAMP)
+prove-clients prove-http prove-soak: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.serve.prove_$* --size $(SIZE)
 
 prove-identities prove-speculation: prove-%: $(TEST_STAMP)

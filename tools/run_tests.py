@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("smollm2", "gemma3-270m", "minilm")
 IDENTITIES = ("identities", "speculation")
+SERVE_PROOFS = ("clients", "http", "soak")
 REAL_PROOFS = ("stories", "embeddings", "perplexity", "tokens")
 
 
@@ -33,7 +34,12 @@ GROUPS = (
     Group("kernels", ("tests/kernels",), (), 120),
     Group("identities", ("tests/identities",), tuple(f"tests.identities.prove_{name}" for name in IDENTITIES), 240),
     Group("oracle", (), ("tests.oracle.prove_oracle",), 240),
-    Group("serve", ("tests/serve",), ("tests.serve.prove_clients", "tests.serve.prove_soak"), 120),
+    Group(
+        "serve",
+        ("tests/serve",),
+        ("tests.serve.prove_clients", "tests.serve.prove_http", "tests.serve.prove_soak"),
+        120,
+    ),
     Group("real", ("tests/real",), tuple(f"tests.real.prove_{name}" for name in REAL_PROOFS), 120),
 )
 REST_PROOFS = ("tests.engine.prove_scheduler", "tests.architecture.prove_size", "tests.architecture.prove_readme")

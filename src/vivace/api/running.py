@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -99,7 +100,12 @@ async def arun(port: Port, model: str, receivers: Sequence[Receiver[Item]]) -> A
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[int, Reply]] = asyncio.Queue()
 
+    home = threading.get_ident()
+
     def put(index: int, reply: Reply) -> None:
+        if threading.get_ident() == home:  # a server's replies come here anyway: no need to wake the event loop up
+            queue.put_nowait((index, reply))
+            return
         with contextlib.suppress(RuntimeError):  # the event loop has ended, nobody waits any more
             loop.call_soon_threadsafe(queue.put_nowait, (index, reply))
 
