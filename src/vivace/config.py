@@ -52,7 +52,7 @@ class EngineConfig:
     threads       threads that compute; left out: one for each core this process may use
     page_size     units a KV page holds
     kv_format     how keys and values are kept: f32, half the bytes as f16 or bf16, about a quarter as i8 (all lossy)
-    kv_bytes      memory of the KV pages of one model; left out: a quarter of what is free, at most 4 GiB
+    kv_bytes      memory of the KV pages of one model; left out: half of what is free, or what all jobs need
     max_length    longest context a job may reach; left out: the model's own limit
     step_budget   cost granted per step over all jobs
     max_jobs      jobs in one step
@@ -167,11 +167,10 @@ def with_environment(config: EngineConfig, environ: Mapping[str, str] | None = N
 
 
 def resolve(config: EngineConfig, hardware: Hardware) -> EngineConfig:
-    """Return a config without None where the hardware decides: threads, and KV memory (a quarter of what is free)."""
+    """Return a config with the threads that the hardware decides. Memory for keys and values is shared out later, as
+    models are loaded (pipelines.memory)."""
     _check(config)
-    threads = config.threads or max(1, hardware.cores)
-    kv_bytes = config.kv_bytes or max(64 << 20, min(hardware.memory_free_bytes // 4, 4 << 30))
-    return replace(config, threads=threads, kv_bytes=kv_bytes)
+    return replace(config, threads=config.threads or max(1, hardware.cores))
 
 
 def describe(config: object) -> str:

@@ -27,6 +27,7 @@ from vivace.models.load import load_model
 from vivace.models.lossy import Lossy, probe_text, verified
 from vivace.pipelines.embed import EmbedPipeline
 from vivace.pipelines.generate import GeneratePipeline
+from vivace.pipelines.memory import kv_bytes_of
 from vivace.pipelines.pooling import load_dense
 from vivace.pipelines.requests import EmbedRequest, GenerateRequest
 from vivace.runtime.device import probe_hardware
@@ -53,9 +54,8 @@ class Engine:
 
     def __init__(self, config: EngineConfig | None = None, *, after_step: Callable[[], None] | None = None) -> None:
         """Raises ConfigError for a setting that cannot be, such as native kernels where there are none."""
-        hardware = probe_hardware()
-        self.config = resolve(with_environment(config or EngineConfig()), hardware)
-        self._machine = hardware.cpu
+        self.config = resolve(with_environment(config or EngineConfig()), probe_hardware())
+        self._pool_bytes = 0  # of all models: their pages are taken from the machine when they are written
         self.texts: dict[str, TextSide] = {}
         self.ops = _bind(self.config)
         self._infos: dict[str, ModelInfo] = {}
@@ -195,10 +195,14 @@ class Engine:
         """The pipeline of a model, and what the outside may know of it."""
         if isinstance(model, Decoder):
             end_ids = sorted(text.tokenizer.eos_ids)
-            generate = GeneratePipeline(model, ops, self.config, name=name, end_ids=end_ids, digest=files.digest)
+            hardware, groups = probe_hardware(), model.page_groups(self.config.page_size, self.config.kv_format)
+            kv_bytes = kv_bytes_of(groups, self.config, model.context_length, hardware, self._pool_bytes)
+            self._pool_bytes += kv_bytes
+            config = replace(self.config, kv_bytes=kv_bytes)
+            generate = GeneratePipeline(model, ops, config, name=name, end_ids=end_ids, digest=files.digest)
             limits = generate.limits
             if self.config.max_gap_ms:
-                machine = f"{self._machine}, {self.config.threads} threads, {self.ops.bound['linear'].name}"
+                machine = f"{hardware.cpu}, {self.config.threads} threads, {self.ops.bound['linear'].name}"
                 rows = min(self.config.max_jobs, self.config.step_budget)
                 generate.bound_gaps(cache_dir() / "costs", machine, rows)
             return generate, ModelInfo(name, "generate", limits.max_length, limits.vocab_size, digest=files.digest)

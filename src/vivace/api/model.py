@@ -229,8 +229,8 @@ class Model:
     def _session(self, prompt_ids: Sequence[int], options: Mapping[str, Any]) -> Session:
         chosen = Options.of(options)
         if "max_tokens" not in options:
-            room = max(1, self.info.context_length - len(prompt_ids))
-            chosen = replace(chosen, max_tokens=min(DEFAULT_MAX_TOKENS, room))
+            room = self.info.context_length - len(prompt_ids)
+            chosen = replace(chosen, max_tokens=min(DEFAULT_MAX_TOKENS, room) if room > 0 else None)
         return self.sessions(prompt_ids, chosen)[0]
 
     def _deltas(self, session: Session) -> Generator[Delta, None, None]:

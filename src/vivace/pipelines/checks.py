@@ -18,11 +18,13 @@ class Limits:
     vocab_size  token ids are below it
     max_length  most tokens of a job: prompt and answer together
     end_ids     ids that end an answer of this model by themselves
+    is_cut      whether max_length is what the pages hold, less than the model and the settings allow
     """
 
     vocab_size: int
     max_length: int
     end_ids: tuple[int, ...] = ()
+    is_cut: bool = False
 
 
 def check_generate(request: GenerateRequest, limits: Limits) -> None:
@@ -72,11 +74,12 @@ def answer_length(request: GenerateRequest, limits: Limits) -> int:
 
 def _check_length(request: GenerateRequest, limits: Limits) -> None:
     prompt, context = len(request.ids), limits.max_length
-    if request.max_tokens is None and prompt >= context:
-        message = f"the context holds {context} tokens, the prompt has {prompt}: no room for an answer"
+    holds = f"the context holds {context} tokens" + " (the memory for keys and values has no more)" * limits.is_cut
+    if prompt >= context and (request.max_tokens is None or prompt > context):
+        message = f"{holds}, the prompt has {prompt}: no room for an answer"
         raise ContextLengthExceeded(message, field="prompt", hint="shorten the prompt")
     if request.max_tokens is not None and prompt + request.max_tokens > context:
-        message = f"the context holds {context} tokens, the prompt has {prompt} and max_tokens is {request.max_tokens}"
+        message = f"{holds}, the prompt has {prompt} and max_tokens is {request.max_tokens}"
         hint = f"lower max_tokens to {context - prompt}" if prompt < context else "shorten the prompt"
         raise ContextLengthExceeded(message, field="max_tokens", hint=hint)
 

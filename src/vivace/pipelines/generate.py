@@ -77,7 +77,8 @@ class GeneratePipeline(StepPipeline):
         self._groups = model.page_groups(config.page_size, config.kv_format)
         pages = page_counts(self._groups, config)
         max_length = longest_job(self._groups, pages, config, model.context_length)
-        self.limits = Limits(model.vocab_size, max_length, tuple(sorted(set(end_ids))))
+        is_cut = max_length < (config.max_length or model.context_length)
+        self.limits = Limits(model.vocab_size, max_length, tuple(sorted(set(end_ids))), is_cut)
         self._lane = Lane(name, self._groups, pages, KEY_BYTES, can_share=config.prefix_cache)
         self._stores = make_stores(model.layout, pages, config.page_size, ops, config.kv_format)
         self._making = threading.Lock()  # jobs are made in the threads of clients; rotary tables grow as they come

@@ -39,10 +39,9 @@ def pages_that_fit(needs: Mapping[str, PageNeed], budget_bytes: int, free_bytes:
         pages[name] = share if need.most is None else min(share, need.most)
         left -= pages[name] * need.page_bytes
     if any(count < 1 for count in pages.values()):
-        message = (
-            f"{_size(budget_bytes)} for keys and values hold no page of each group, expected {_size(2 * null_bytes)}"
-        )
-        raise ConfigError(message, hint="raise kv_bytes, or lower page_size")
+        least = f"expected at least {_size(2 * null_bytes)}"
+        message = f"{_size(max(0, budget_bytes))} for keys and values hold no page of each group, {least}"
+        raise ConfigError(message, hint="raise kv_bytes, free memory, or lower page_size")
     return pages
 
 
