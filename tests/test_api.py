@@ -36,7 +36,7 @@ from vivace.errors import (
     UnknownModel,
     UnknownName,
 )
-from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply, TokenLogprob, Tokens, Usage
+from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply, TokenLogprob, Tokens, Usage, described
 from vivace.techniques import index
 from vivace.techniques.base import Real, Whole
 
@@ -380,6 +380,9 @@ def test_errors_travel_as_code_and_message() -> None:
     assert isinstance(error_of("context_length_exceeded", "m", "h"), ContextLengthExceeded)
     assert isinstance(error_of("nobody knows", "m", ""), EngineError)
     assert error_of("invalid_value", "m", "h").hint == "h"
+    named = InvalidRequest("m", field="max_tokens", hint="h")
+    found = error_of(*described(named))
+    assert isinstance(found, InvalidRequest) and found.field == "max_tokens"
 
 
 def test_public_names_are_all_there() -> None:

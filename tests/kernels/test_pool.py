@@ -11,6 +11,7 @@ import torch
 from tests.kernels.test_tape import PARTS, check, recorded
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.tape import Replay
+from vivace.runtime.device import probe_hardware
 
 pytestmark = pytest.mark.usefixtures("needs_native")
 
@@ -74,3 +75,19 @@ def test_a_forked_child_replays_alone() -> None:
         os._exit(0 if is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     check(replay, native, 12, 3)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot bind threads to cores")
+@pytest.mark.parametrize("threads", [2, 5])
+def test_one_core_under_several_threads_gives_the_same_bits_and_ends(threads: int) -> None:
+    """All threads of the pool take turns on one core: whoever waits has to give it away."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert probe_hardware().cores == 1
+        native = NativeOps(None, threads)  # its threads inherit the core
+        replay = Replay(recorded(native), PARTS, native)
+        for turn in range(10):
+            check(replay, native, 1 + turn, turn % 8)
+    finally:
+        os.sched_setaffinity(0, before)

@@ -81,7 +81,7 @@ def test_a_refused_request_is_told_at_once_and_the_engine_lives() -> None:
     is_alive, sent, _ = _start(FakeEngine(InvalidRequest("bad", field="x", hint="h")), 7)
     assert is_alive
     (wire,) = sent[0].replies
-    assert (wire.id, wire.finished, wire.error) == (7, "error", ("invalid_value", "bad", "h"))
+    assert (wire.id, wire.finished, wire.error) == (7, "error", ("invalid_value", "bad", "h", "x"))
 
 
 def test_a_fault_in_a_check_fails_its_request_alone(caplog: pytest.LogCaptureFixture) -> None:

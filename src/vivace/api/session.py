@@ -112,10 +112,12 @@ def prompt_tokens(tokenizer: Tokenizer, ids: Sequence[int], entries: Sequence[To
     return tuple(_token(tokenizer, item.id, item.text, entry) for item, entry in zip(found, aligned, strict=True))
 
 
-def error_of(code: str, message: str, hint: str) -> VivaceError:
-    """The error that travelled as (code, message, hint); an unknown code is an EngineError."""
+def error_of(code: str, message: str, hint: str, field: str = "") -> VivaceError:
+    """The error that travelled as these; an unknown code is an EngineError."""
     for kind in _tree(VivaceError):
-        if kind.code == code and kind.__init__ in (VivaceError.__init__, InvalidRequest.__init__):
+        if kind.code == code and issubclass(kind, InvalidRequest):
+            return kind(message, field=field or None, hint=hint)
+        if kind.code == code and kind.__init__ is VivaceError.__init__:
             return kind(message, hint=hint)
     return EngineError(f"{code}: {message}", hint=hint)
 

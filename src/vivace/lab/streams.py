@@ -22,7 +22,7 @@ from typing import Self
 from vivace.api.engine import Engine
 from vivace.api.session import error_of
 from vivace.errors import EngineError
-from vivace.pipelines.requests import GenerateRequest, Reply, Tokens
+from vivace.pipelines.requests import GenerateRequest, Reply, Tokens, ToldError
 
 WAIT_S = 600.0  # a reply that takes longer is a fault
 
@@ -48,7 +48,7 @@ class Stream:
     token_ns: list[int] = field(default_factory=list)
     job: int = 0
     cached: int = 0
-    error: tuple[str, str, str] | None = None
+    error: ToldError | None = None
     is_over: bool = False
 
     @property

@@ -10,8 +10,8 @@ import torch
 
 from vivace.engine.batch import Batch, Event, Lane, Outcome
 from vivace.engine.job import Job
-from vivace.errors import Cancelled, VivaceError
-from vivace.pipelines.requests import Reply, Usage
+from vivace.errors import Cancelled
+from vivace.pipelines.requests import Reply, Usage, described
 
 OnReply = Callable[[Reply], None]
 
@@ -70,10 +70,3 @@ def final_reply(event: Event, usage: Usage, stop_id: int | None = None) -> Reply
     if event.error is not None:
         return Reply(finished="error", usage=usage, error=described(event.error))
     return Reply(finished=event.finished, stop_id=stop_id, usage=usage)
-
-
-def described(error: Exception) -> tuple[str, str, str]:
-    """An error as it travels: code, message, hint."""
-    if isinstance(error, VivaceError):
-        return error.code, error.message, error.hint
-    return VivaceError.code, f"{type(error).__name__}: {error}", ""

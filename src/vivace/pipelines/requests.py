@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vivace.errors import InvalidRequest, VivaceError
+
+ToldError = tuple[str, str, str, str]  # an error as it travels: code, message, hint, field
+
 
 @dataclass(frozen=True)
 class GenerateRequest:
@@ -107,11 +111,18 @@ class Reply:
     """One message about one request: an output, or the end. `finished` is "stop", "length", "cancelled" or "error".
 
     stop_id      the id that ended the answer, when one did (it is not among the output ids)
-    error        code, message, hint of what went wrong
+    error        what went wrong
     """
 
     output: Tokens | Vector | None = None
     finished: str | None = None
     stop_id: int | None = None
     usage: Usage = Usage()
-    error: tuple[str, str, str] | None = None
+    error: ToldError | None = None
+
+
+def described(error: Exception) -> ToldError:
+    """An error as it travels; `api.session.error_of` makes it an error again."""
+    if not isinstance(error, VivaceError):
+        return VivaceError.code, f"{type(error).__name__}: {error}", "", ""
+    return error.code, error.message, error.hint, (isinstance(error, InvalidRequest) and error.field) or ""

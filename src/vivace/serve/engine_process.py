@@ -18,8 +18,8 @@ import zmq
 
 from vivace import __version__
 from vivace.api.engine import Engine
-from vivace.errors import ConfigError, EngineDied, VivaceError
-from vivace.pipelines.requests import Reply
+from vivace.errors import ConfigError, EngineDied, StepFailed, VivaceError
+from vivace.pipelines.requests import Reply, described
 from vivace.serve import protocol
 from vivace.serve.process import freeze_loaded, log_to_stderr
 
@@ -40,7 +40,7 @@ def main() -> int:
     try:
         engine = _load(setup, outbox)
     except VivaceError as error:
-        replies.send(protocol.encode(protocol.Failed((error.code, error.message, error.hint))))
+        replies.send(protocol.encode(protocol.Failed(described(error))))
         context.destroy(linger=1000)
         return 1
     freeze_loaded()
@@ -110,10 +110,10 @@ def _submit(message: protocol.Generate | protocol.Embed, engine: Engine, outbox:
         return is_alive
     except VivaceError as error:
         is_alive = not isinstance(error, EngineDied)
-        refusal = (error.code, error.message, error.hint)
+        refusal = described(error)
     except Exception:  # a fault of ours in a check must fail this request alone
         log.error("request %d failed before it started\n%s", request_id, traceback.format_exc())
-        refusal = ("step_failed", "the request could not be started", "the server's log has the details")
+        refusal = described(StepFailed("the request could not be started", hint="the server's log has the details"))
     outbox.add(request_id, Reply(finished="error", error=refusal))
     outbox.flush()
     return is_alive

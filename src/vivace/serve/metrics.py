@@ -77,6 +77,8 @@ class Metrics:
     def render(self, engine: Mapping[str, Any] | None) -> bytes:
         """The page; `engine` is what the engine says of itself, None if it does not answer."""
         self._engine_up.set(0 if engine is None else 1)
+        for gauge in (self._engine, self._jobs, self._guesses, self._pages):
+            gauge.clear()  # an engine that does not answer leaves no numbers behind
         for name, value in (engine or {}).items():
             if isinstance(value, int | float):
                 self._engine.labels(name).set(value)

@@ -12,7 +12,7 @@ import msgspec
 
 from vivace.api.info import ModelInfo
 from vivace.config import EngineConfig
-from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply, Tokens, Usage, Vector
+from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply, Tokens, ToldError, Usage, Vector
 
 
 class Setup(msgspec.Struct):
@@ -65,7 +65,7 @@ class WireReply(msgspec.Struct, array_like=True):
     finished: str | None = None
     stop_id: int | None = None
     usage: tuple[int, ...] = ()  # the fields of Usage
-    error: tuple[str, str, str] | None = None
+    error: ToldError | None = None
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
@@ -75,9 +75,9 @@ class Ready(msgspec.Struct, tag=True, array_like=True):
 
 
 class Failed(msgspec.Struct, tag=True, array_like=True):
-    """The engine cannot start, and starting it again would not help: code, message, hint."""
+    """The engine cannot start, and starting it again would not help."""
 
-    error: tuple[str, str, str]
+    error: ToldError
 
 
 class Step(msgspec.Struct, tag=True, array_like=True):

@@ -13,7 +13,7 @@ import zmq.asyncio
 
 from vivace.api.info import ModelInfo, OnReply
 from vivace.errors import ConfigError, EngineDied, UnknownModel, nearest
-from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply
+from vivace.pipelines.requests import EmbedRequest, GenerateRequest, Reply, described
 from vivace.serve import protocol
 
 log = logging.getLogger("vivace.serve")
@@ -94,7 +94,7 @@ class RemoteEngine:
         waiting, self._waiting = self._waiting, {}
         error = engine_died()
         for on_reply in waiting.values():
-            on_reply(Reply(finished="error", error=(error.code, error.message, error.hint)))
+            on_reply(Reply(finished="error", error=described(error)))
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(error)
