@@ -10,7 +10,7 @@ MODEL ?= smollm2
 PEERS ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients http soak size
+PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients http soak size dense
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -101,6 +101,9 @@ prove-oracle: $(TEST_STAMP)
 
 prove-tokens prove-perplexity prove-stories prove-embeddings: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.real.prove_$* --size $(SIZE)
+
+prove-dense: $(TEST_STAMP)
+	$(BIN)/python -m tests.benchmarks.prove_dense --size $(SIZE)
 
 prove-readme prove-size: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.architecture.prove_$* --size $(SIZE)

@@ -13,9 +13,10 @@ from vivace.kernels.ops import LinearWeight, f32_weight, stored_weight
 from vivace.kernels.quantized import PlainMatrix
 from vivace.kernels.select import BoundOps, resolve
 
-# rows, inputs, outputs: none, one, odd, around a panel (16), a panel group (48), a stretch (256), a row block (64).
+# rows, inputs, outputs: none, one, odd, around a panel (16), a panel group (48), a stretch (256), a row block (64), and
+# few rows (up to 4), which read strips of panels.
 SHAPES = [(0, 5, 7), (1, 1, 1), (3, 17, 15), (2, 33, 16), (5, 64, 17), (9, 255, 47), (8, 256, 48), (11, 257, 49)]
-SHAPES += [(65, 20, 100), (130, 300, 31), (4, 0, 20)]
+SHAPES += [(65, 20, 100), (130, 300, 31), (4, 0, 20), (1, 40, 1000), (4, 33, 2100), (5, 33, 2100)]
 
 
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
@@ -41,6 +42,18 @@ def test_a_row_is_the_same_bits_in_any_batch_at_any_place(invariant_ops: BoundOp
     whole = invariant_ops.linear(x, packed)
     for first, last in ((0, 1), (149, 150), (1, 3), (5, 12), (7, 15), (3, 68), (40, 150)):
         assert torch.equal(invariant_ops.linear(x[first:last], packed), whole[first:last])
+
+
+@pytest.mark.usefixtures("needs_native")
+@pytest.mark.parametrize("outputs", [1, 16, 17, 130, 1000, 2100])
+def test_a_row_is_the_same_bits_on_any_number_of_threads(outputs: int) -> None:
+    x, weight = _draw(9, 300, outputs, has_bias=True)
+    results = []
+    for threads in (1, 2, 3, 5):
+        ops = resolve(choice="native", threads=threads)
+        packed = ops.pack_linear(weight)
+        results += [torch.cat([ops.linear(x[i : i + n], packed) for i in range(0, 9, n)]) for n in (1, 2, 4, 9)]
+    assert all(torch.equal(result, results[0]) for result in results)
 
 
 def test_a_row_is_the_same_bits_wherever_it_lies_in_memory(invariant_ops: BoundOps) -> None:

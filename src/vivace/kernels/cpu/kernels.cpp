@@ -11,7 +11,8 @@
 namespace vivace {
 namespace {
 
-constexpr int64_t kStretch = 4096;  // elements of one item of an elementwise operation
+constexpr int64_t kStretch = 4096;     // elements of one item of an elementwise operation
+constexpr int64_t kStripPanels = 32;  // most panels of an item of few rows
 
 // Instruction sets that this processor has and this build holds, the best first.
 const std::vector<Isa>& known_isas() {
@@ -62,13 +63,9 @@ void Kernels::linear(const float* x, const Panels& weights, const float* bias, c
                      int64_t rows) {
     const int64_t inputs = weights.inputs, outputs = weights.outputs;
     const auto run = table_.linear_block[static_cast<int>(weights.format)];
-    const int64_t columns = kGroupPanels * kPanel;
-    const int64_t groups = (outputs + columns - 1) / columns;
-    const int64_t row_blocks = (rows + kBlockRows - 1) / kBlockRows;
-    share(groups * row_blocks, std::min<int64_t>(rows, kBlockRows) * inputs * columns, [&](int64_t item) {
-        const int64_t first_column = item / row_blocks * columns;
-        const int64_t first_row = item % row_blocks * kBlockRows;
-        const int64_t offset = first_row * outputs + first_column;
+    const int64_t panels = (outputs + kPanel - 1) / kPanel;
+    const auto compute = [&](int64_t first_row, int64_t row_count, int64_t panel, int64_t count, int64_t stride) {
+        const int64_t first_column = panel * kPanel, offset = first_row * outputs + first_column;
         LinearBlock block;
         block.x = x + first_row * inputs;
         block.weights = static_cast<const char*>(weights.data) + first_column * inputs * bytes_of(weights.format);
@@ -77,10 +74,30 @@ void Kernels::linear(const float* x, const Panels& weights, const float* bias, c
         block.y = y + offset;
         block.inputs = inputs;
         block.y_stride = outputs;
-        block.rows = static_cast<int>(std::min<int64_t>(rows - first_row, kBlockRows));
-        block.columns = static_cast<int>(std::min(outputs - first_column, columns));
-        block.panels = (block.columns + kPanel - 1) / kPanel;
+        block.panel_stride = stride;
+        block.columns = outputs - first_column;
+        block.rows = static_cast<int>(row_count);
+        block.panels = static_cast<int>(count);
         run(block);
+    };
+    if (rows <= kFewRows) {
+        // A strip of panels is read as kStreams streams of equal length side by side.
+        const int64_t strips = (panels + kStripPanels * threads() - 1) / (kStripPanels * threads()) * threads();
+        share(strips, rows * inputs * (panels * kPanel / std::max<int64_t>(1, strips)), [&](int64_t strip) {
+            const int64_t first = panels * strip / strips, last = panels * (strip + 1) / strips;
+            const int64_t length = (last - first + kStreams - 1) / kStreams;
+            for (int64_t panel = first; panel < std::min(last, first + length); ++panel) {
+                compute(0, rows, panel, (last - panel + length - 1) / length, length);
+            }
+        });
+        return;
+    }
+    const int64_t groups = (panels + kGroupPanels - 1) / kGroupPanels;
+    const int64_t row_blocks = (rows + kBlockRows - 1) / kBlockRows;
+    share(groups * row_blocks, std::min<int64_t>(rows, kBlockRows) * inputs * kGroupPanels * kPanel, [&](int64_t item) {
+        const int64_t panel = item / row_blocks * kGroupPanels, first_row = item % row_blocks * kBlockRows;
+        compute(first_row, std::min<int64_t>(rows - first_row, kBlockRows), panel,
+                std::min<int64_t>(panels - panel, kGroupPanels), 1);
     });
 }
 

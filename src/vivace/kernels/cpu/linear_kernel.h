@@ -35,29 +35,32 @@ struct F16Weights {
 template <class Vec16, class Weights>
 struct LinearKernel {
     static constexpr int64_t kStretch = 256;  // inputs per pass: 3 panels of them are 48 KB, read again by each row tile
-    static constexpr int kSumStride = kGroupPanels * kPanel;
+    static constexpr int kSumStride = kStreams * kPanel;
+    static constexpr int kFewTile = Vec16::kTileRows > 1 ? Vec16::kTileRows / 2 : 1;  // rows beside kStreams panels
 
     static void block(const LinearBlock& b) {
         alignas(64) float sums[kBlockRows * kSumStride] = {};
-        for (int64_t begin = 0; begin < b.inputs; begin += kStretch) {
-            const int64_t count = b.inputs - begin < kStretch ? b.inputs - begin : kStretch;
-            switch (b.panels) {
-                case 1: sweep<1>(b, begin, count, sums); break;
-                case 2: sweep<2>(b, begin, count, sums); break;
-                default: sweep<3>(b, begin, count, sums); break;
-            }
+        if (b.rows <= kFewRows) {
+            passes<kFewTile, kStreams>(b, b.inputs, sums);
+        } else {
+            passes<Vec16::kTileRows, kGroupPanels>(b, kStretch, sums);
         }
-        for (int row = 0; row < b.rows; ++row) finish(b, row, sums + row * kSumStride);
+        for (int row = 0; row < b.rows; ++row)
+            for (int panel = 0; panel < b.panels; ++panel) finish(b, row, panel, sums + row * kSumStride + panel * kPanel);
     }
 
 private:
-    template <int Panels>
-    static void sweep(const LinearBlock& b, int64_t begin, int64_t count, float* sums) {
-        int row = 0;
-        for (; row + Vec16::kTileRows <= b.rows; row += Vec16::kTileRows) {
-            tile<Vec16::kTileRows, Panels>(b, row, begin, count, sums);
+    template <int TileRows, int Panels>
+    static void passes(const LinearBlock& b, int64_t stretch, float* sums) {
+        if constexpr (Panels > 1) {
+            if (b.panels < Panels) return passes<TileRows, Panels - 1>(b, stretch, sums);
         }
-        rest<Vec16::kTileRows - 1, Panels>(b, row, begin, count, sums);
+        for (int64_t begin = 0; begin < b.inputs; begin += stretch) {
+            const int64_t count = b.inputs - begin < stretch ? b.inputs - begin : stretch;
+            int row = 0;
+            for (; row + TileRows <= b.rows; row += TileRows) tile<TileRows, Panels>(b, row, begin, count, sums);
+            rest<TileRows - 1, Panels>(b, row, begin, count, sums);
+        }
     }
 
     // The last rows, fewer than a full tile, as one smaller tile.
@@ -77,7 +80,7 @@ private:
         float* kept = sums + row * kSumStride;
         const float* x = b.x + row * b.inputs + begin;
         const auto* weights = static_cast<const typename Weights::Element*>(b.weights) + begin * kPanel;
-        const int64_t panel_stride = b.inputs * kPanel;
+        const int64_t panel_stride = b.panel_stride * b.inputs * kPanel;
         Vec16 sum[Rows][Panels];
         for (int r = 0; r < Rows; ++r)
             for (int p = 0; p < Panels; ++p) sum[r][p] = Vec16::load(kept + r * kSumStride + p * kPanel);
@@ -93,12 +96,14 @@ private:
             for (int p = 0; p < Panels; ++p) sum[r][p].store(kept + r * kSumStride + p * kPanel);
     }
 
-    static void finish(const LinearBlock& b, int row, const float* sums) {
-        float* y = b.y + row * b.y_stride;
-        const float* residual = b.residual ? b.residual + row * b.y_stride : nullptr;
-        for (int c = 0; c < b.columns; ++c) {
+    static void finish(const LinearBlock& b, int row, int panel, const float* sums) {
+        const int64_t first = panel * b.panel_stride * kPanel, left = b.columns - first;
+        float* y = b.y + row * b.y_stride + first;
+        const float* residual = b.residual ? b.residual + row * b.y_stride + first : nullptr;
+        const int count = left < kPanel ? static_cast<int>(left) : kPanel;
+        for (int c = 0; c < count; ++c) {
             float value = sums[c];
-            if (b.bias) value += b.bias[c];
+            if (b.bias) value += b.bias[first + c];
             if (residual) value = residual[c] + value;
             y[c] = value;
         }

@@ -11,8 +11,11 @@ constexpr float kRounder = 12582912.0f;
 constexpr int kPanel = 16;       // outputs of a packed panel: the lanes of one Vec16
 constexpr int kGroupPanels = 3;  // panels that one block computes at a time
 constexpr int kBlockRows = 64;   // most rows of one block
+constexpr int kFewRows = 4;      // so few rows wait for memory: their panels are read as kStreams long streams
+constexpr int kStreams = 4;
 
-// One block of a linear map: up to kBlockRows rows times up to kGroupPanels panels.
+// One block of a linear map: up to kBlockRows rows times up to kGroupPanels panels, or up to kFewRows rows times up to
+// kStreams panels. Each panel stands panel_stride panels after the one before.
 struct LinearBlock {
     const float* x;         // (rows, inputs)
     const void* weights;    // (panels, inputs, 16), of the kernel's own type
@@ -21,9 +24,10 @@ struct LinearBlock {
     float* y;               // (rows, columns) with stride y_stride
     int64_t inputs;
     int64_t y_stride;
+    int64_t panel_stride;
+    int64_t columns;  // outputs from the block's first one to the last one of all; the last panel may hold fewer than 16
     int rows;
     int panels;
-    int columns;  // outputs of this block; the last panel may hold fewer than 16
 };
 
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kTanh };
