@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ def all_cases(*, is_full: bool) -> Iterator[Case]:
         for count in rows:
             yield _linear(count, outputs, inputs)
     yield _linear_add(16, 576, 1536)
+    yield from _choosing(is_full=is_full)
     yield _embedding(128, 49152 if is_full else 4096, 576)
     for count in (1, 127):
         yield from _elementwise(count, 576, 1536)
@@ -72,7 +74,8 @@ def _linear_add(rows: int, outputs: int, inputs: int) -> Case:
 
 def _embedding(rows: int, count: int, width: int) -> Case:
     def prepare(ops: BoundOps) -> Callable[[], Tensor]:
-        ids, weight = torch.randint(count, (rows,)), _packed(ops, count, width)
+        ids = torch.randint(count, (rows,))
+        weight = ops.pack_table(f32_weight(torch.randn(count, width)))
         return lambda: ops.embedding(ids, weight)
 
     return Case("embedding", f"{rows} of {count}x{width}", 0, 8 * rows * width, prepare)
@@ -128,6 +131,12 @@ def _coarse(rows: int) -> Iterator[Case]:
         )
         return lambda: ops.gated_mlp(x, gate_up, down, "silu", x)
 
+    def angles(ops: BoundOps) -> Callable[[], Any]:
+        position, variant = torch.arange(rows).view(-1, 1), torch.zeros(rows, dtype=torch.int32)
+        frequencies = torch.rand(1, dim // 2)
+        return lambda: ops.rope_angles(position, variant, frequencies, 1.0)
+
+    yield Case("rope_angles", f"{rows}x{dim // 2}", 4 * rows * dim // 2, 4 * rows * dim, angles)
     yield Case("rope", f"{rows}x{heads}x{dim}", 3 * rows * heads * dim, 8 * rows * heads * dim, rope)
     yield Case(
         "qkv_rope_store",
@@ -137,6 +146,36 @@ def _coarse(rows: int) -> Iterator[Case]:
         qkv,
     )
     yield Case("gated_mlp", f"{rows}x{size}", 6 * rows * size * inner, 4 * (3 * size * inner + 3 * rows * size), mlp)
+
+
+def _choosing(*, is_full: bool) -> Iterator[Case]:
+    """The rows that go on to the head, and the best id of each, for the vocabularies of small models."""
+
+    def take(ops: BoundOps) -> Callable[[], Tensor]:
+        x, rows = torch.randn(512, 576), torch.arange(7, 512, 8)
+        return lambda: ops.take_rows(x, rows)
+
+    def argmax(ops: BoundOps, rows: int, width: int) -> Callable[[], Tensor]:
+        x = torch.randn(rows, width)
+        return lambda: ops.argmax(x)
+
+    def mean(ops: BoundOps) -> Callable[[], Tensor]:
+        x, bounds = torch.randn(512, 384), torch.arange(0, 513, 64)
+        return lambda: ops.mean_rows(x, bounds[:-1], bounds[1:])
+
+    def unit(ops: BoundOps) -> Callable[[], Tensor]:
+        x = torch.randn(64, 384)
+        return lambda: ops.unit_rows(x)
+
+    yield Case("take_rows", "64 of 512x576", 0, 8 * 64 * 576, take)
+    yield Case("mean_rows", "8 of 64x384", 512 * 384, 4 * 520 * 384, mean)
+    yield Case("unit_rows", "64x384", 3 * 64 * 384, 8 * 64 * 384, unit)
+    for width in (49_152, 262_145):
+        for rows in (1, 16) if is_full else (1,):
+            case = Case(
+                "argmax", f"{rows}x{width}", rows * width, 4 * rows * width, partial(argmax, rows=rows, width=width)
+            )
+            yield case
 
 
 def _attention_spans(*, is_full: bool) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.cases import Case, all_cases
+from benchmarks.cases_experts import expert_cases
 from benchmarks.cases_packed import packed_cases
 from vivace.kernels import select
 from vivace.kernels.cpu import bind
@@ -53,8 +54,7 @@ def main() -> None:
     machine = {**asdict(probe_hardware()), "threads": options.threads, "torch": torch.__version__, "commit": _commit()}
     print(f"{machine['cpu']}, {options.threads} threads, torch {torch.__version__}, commit {machine['commit']}")
     print(ceilings.describe() + "\n")
-    every = (*all_cases(is_full=is_full), *packed_cases(is_full=is_full))
-    cases = [case for case in every if options.op in (None, case.op)]
+    cases = [case for case in every_case(is_full=is_full) if options.op in (None, case.op)]
     seconds = 5 * TIME_PER_CASE if is_full else TIME_PER_CASE
     results = []
     for name in implementations(is_full=is_full):
@@ -66,10 +66,16 @@ def main() -> None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
+def every_case(*, is_full: bool) -> tuple[Case, ...]:
+    """All cases: at least one for each operation of the menu."""
+    return (*all_cases(is_full=is_full), *packed_cases(is_full=is_full), *expert_cases(is_full=is_full))
+
+
 def implementations(*, is_full: bool) -> list[str]:
-    """Sets of operations: the reference, and native ones for the best instruction set, in full size for each."""
+    """Sets of operations: the reference, which is torch, and native ones for the best instruction set, in full size for
+    each that this machine can be made to use."""
     isas = bind.supported_isas() if bind.why_missing() is None else ()
-    return ["ref", *(isas[:2] if is_full else isas[:1])]
+    return ["ref", *(isas if is_full else isas[:1])]
 
 
 def measure(case: Case, name: str, ops: select.BoundOps, ceilings: Ceilings, seconds: float) -> Result:

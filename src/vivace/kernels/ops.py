@@ -22,6 +22,7 @@ from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 Split = Literal["columns", "rows", "experts", "none"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "tanh"]
 Pairing = Literal["half", "interleaved"]
+Scoring = Literal["softmax", "sigmoid"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +149,35 @@ class QkvSpec:
     pairing: Pairing = "half"
 
 
+@dataclass(frozen=True, eq=False)
+class ExpertWeights:
+    """One linear map for each expert, all of one shape. handle: what a native kernel knows of them."""
+
+    experts: tuple[LinearWeight, ...]
+    handle: Any = None
+
+
+@dataclass(frozen=True)
+class RouteSpec:
+    """How `route` chooses the experts of a row.
+
+    count          experts that each row takes
+    scoring        what makes scores of logits; with a bias the ranks that choose are scores + bias, else the scores
+    groups         the experts stand in so many groups of equal size, of which only the best kept_groups take part
+    group_best     a group is ranked by the sum of so many of its best ranks
+    is_normalized  the weights of a row are divided by their sum
+    scale          and then multiplied by this
+    """
+
+    count: int
+    scoring: Scoring = "softmax"
+    groups: int = 1
+    kept_groups: int = 1
+    group_best: int = 1
+    is_normalized: bool = True
+    scale: float = 1.0
+
+
 class Ops(Protocol):
     """The bound operations. x is (rows, inputs) and contiguous; outputs are new tensors."""
 
@@ -159,6 +189,10 @@ class Ops(Protocol):
 
     def pack_table(self, weight: LinearWeight, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
         """The same for a table that `embedding` alone reads."""
+        ...
+
+    def pack_experts(self, weights: Sequence[LinearWeight]) -> ExpertWeights:
+        """The weights of all experts, each packed as `pack_linear` does."""
         ...
 
     def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
@@ -230,6 +264,36 @@ class Ops(Protocol):
 
         Without a residual nothing is added: models that normalise after the layer add it themselves.
         """
+        ...
+
+    def route(self, logits: Tensor, spec: RouteSpec, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The experts of each row and their weights, the best first, the lowest expert of equals.
+
+        A NaN counts as the best, so that it reaches the result. logits (rows, experts), bias (experts,) -> int32 and
+        float32 of (rows, count)."""
+        ...
+
+    def grouped_linear(self, x: Tensor, chosen: Tensor, weights: ExpertWeights) -> Tensor:
+        """y[r, j] = W_e x[r] + b_e with e = chosen[r, j], or of x[r, j] if x is (rows, count, inputs).
+
+        chosen (rows, count) int32 -> (rows, count, outputs). How many rows an expert has is found in `chosen`."""
+        ...
+
+    def combine(self, x: Tensor, weights: Tensor, residual: Tensor | None) -> Tensor:
+        """y[r] = residual[r] + sum_j weights[r, j] * x[r, j]. x (rows, count, width), residual (rows, width)."""
+        ...
+
+    def expert_mlp(
+        self,
+        x: Tensor,
+        chosen: Tensor,
+        weights: Tensor,
+        gate_up: ExpertWeights,
+        down: ExpertWeights,
+        kind: Activation,
+        residual: Tensor | None,
+    ) -> Tensor:
+        """y[r] = residual[r] + sum_j weights[r, j] * gated_mlp of expert chosen[r, j] of x[r] -> (rows, outputs)."""
         ...
 
     def attention(

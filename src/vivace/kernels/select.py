@@ -7,7 +7,7 @@ arguments always give the same kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -18,11 +18,11 @@ import torch
 from vivace.config import ActivationFormat, WeightFormat
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu import bind as native
-from vivace.kernels.cpu.pack import pack_native, pack_native_table
+from vivace.kernels.cpu.pack import pack_experts, pack_native, pack_native_table
 from vivace.kernels.layout import to_plain
-from vivace.kernels.ops import KVStore, LinearWeight, Ops, StoreShape
+from vivace.kernels.ops import ExpertWeights, KVStore, LinearWeight, Ops, StoreShape
 from vivace.kernels.quantized import kept_as
-from vivace.kernels.ref import activation, attention, choose, embedding, kv, linear, mlp, norm, pool, qkv, rope
+from vivace.kernels.ref import activation, attention, choose, embedding, experts, kv, linear, mlp, norm, pool, qkv, rope
 from vivace.kernels.ref import rows as one_row
 from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 from vivace.kernels.store import panel_store, plain_store
@@ -48,6 +48,9 @@ _REFERENCE: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "mean_rows": pool.mean_rows,
         "unit_rows": pool.unit_rows,
         "argmax": choose.argmax,
+        "route": experts.route,
+        "grouped_linear": experts.grouped_linear,
+        "combine": experts.combine,
         "kv_copy": kv.kv_copy,
         "kv_move": kv.kv_move,
         "kv_rotate": kv.kv_rotate,
@@ -55,17 +58,24 @@ _REFERENCE: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 # Of these, the ones that only copy, round each product and sum by itself, or add in one order: invariant in every set.
 _EXACT = frozenset(
-    ("add", "embedding", "rope_angles", "rope", "take_rows", "mean_rows", "unit_rows", "argmax", "kv_copy", "kv_move")
-) | {"kv_rotate"}
+    (
+        *("add", "embedding", "rope_angles", "rope", "take_rows", "mean_rows", "unit_rows", "argmax", "combine"),
+        *("kv_copy", "kv_move", "kv_rotate"),
+    )
+)
 # Coarse operations as compositions of bound ones, where a set has no kernel of its own: the function and its parts.
 _COMPOSITIONS: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = MappingProxyType(
     {
         "linear_add": (linear.linear_add, ("linear",)),
         "qkv_rope_store": (qkv.qkv_rope_store, ("linear", "rms_norm", "rope")),
         "gated_mlp": (mlp.gated_mlp, ("linear", "activation", "linear_add")),
+        "expert_mlp": (experts.expert_mlp, ("grouped_linear", "activation", "combine")),
     }
 )
-_ROWS_OPS = ("linear", "rms_norm", "layer_norm", "activation", "soft_cap", "attention", "attention_packed")
+_ROWS_OPS = (
+    *("linear", "rms_norm", "layer_norm", "activation", "soft_cap", "attention", "attention_packed"),
+    *("route", "grouped_linear"),
+)
 _NATIVE_OPS = (*_REFERENCE, *_COMPOSITIONS)
 
 
@@ -94,6 +104,7 @@ class BoundOps(Ops):
         self.native: native.NativeOps | None = None
         self._pack: Callable[[LinearWeight, Rooms], LinearWeight] = lambda weight, _: to_plain(weight)
         self._pack_table: Callable[[LinearWeight, Rooms], LinearWeight] = self._pack
+        self._pack_experts: Callable[[Sequence[LinearWeight]], ExpertWeights] = partial(experts.pack_experts, self)
         self._make_store: Callable[[StoreShape, str, torch.device], KVStore] = plain_store
         self._note = ""
 
@@ -106,6 +117,10 @@ class BoundOps(Ops):
     def pack_table(self, weight: LinearWeight, rooms: Rooms = FRESH_MEMORY) -> LinearWeight:
         """Return the weight in the layout that `embedding` reads best, for tables that nothing else reads."""
         return self._pack_table(weight, rooms)
+
+    def pack_experts(self, weights: Sequence[LinearWeight]) -> ExpertWeights:
+        """Return the weights of all experts in the layout that `grouped_linear` reads."""
+        return self._pack_experts(weights)
 
     def make_store(self, shape: StoreShape, store_format: str) -> KVStore:
         """Return an empty store in the layout that `attention` reads best."""
@@ -191,6 +206,7 @@ def _bind_native(
     ops.native = kernels
     ops._pack = lambda weight, rooms: pack_native(weight, activations, rooms)
     ops._pack_table = lambda weight, rooms: pack_native_table(weight, activations, rooms)
+    ops._pack_experts = lambda weights: pack_experts([ops.pack_linear(weight) for weight in weights])
     ops._make_store = panel_store
     ops._note = f"native kernels on {kernels.threads} threads, quantized weights meet {activations} activations"
 

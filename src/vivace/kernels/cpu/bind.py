@@ -12,7 +12,18 @@ from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.cpu.pack import QUANT_FORMAT
 from vivace.kernels.layout import PANEL_FORMATS
-from vivace.kernels.ops import Activation, AttentionSpec, GroupRows, KVStore, LinearWeight, Pairing, QkvSpec, Rows
+from vivace.kernels.ops import (
+    Activation,
+    AttentionSpec,
+    ExpertWeights,
+    GroupRows,
+    KVStore,
+    LinearWeight,
+    Pairing,
+    QkvSpec,
+    RouteSpec,
+    Rows,
+)
 
 ISAS = ("avx512vnni", "avx512", "avx2vnni", "avx2", "portable")  # the best first; the last runs everywhere
 
@@ -158,6 +169,53 @@ class NativeOps:
         hidden = self._new(x, down.inputs)
         self._call("gate", kind=kind, x=self.linear(x, gate_up), gate=gate, up=up, y=hidden)
         return self._linear(hidden, down, residual)
+
+    def route(self, logits: Tensor, spec: RouteSpec, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The experts of each row and their weights, the best first: int32 and float32 of (rows, count)."""
+        chosen, weights = self._new(logits, spec.count, dtype=torch.int32), self._new(logits, spec.count)
+        self._call(
+            "route",
+            logits=logits,
+            bias=bias,
+            is_sigmoid=spec.scoring == "sigmoid",
+            groups=spec.groups,
+            kept_groups=spec.kept_groups,
+            group_best=spec.group_best,
+            is_normalized=spec.is_normalized,
+            scale=spec.scale,
+            chosen=chosen,
+            weights=weights,
+        )
+        return chosen, weights
+
+    def grouped_linear(self, x: Tensor, chosen: Tensor, weights: ExpertWeights) -> Tensor:
+        """y[r, j] = W_e x[r] + b_e with e = chosen[r, j], or of x[r, j] -> (rows, count, outputs)."""
+        y = self._new(x, chosen.shape[1], weights.experts[0].outputs)
+        self._call("grouped_linear", x=x, chosen=chosen, experts=weights.handle, y=y)
+        return y
+
+    def combine(self, x: Tensor, weights: Tensor, residual: Tensor | None) -> Tensor:
+        """y[r] = residual[r] + sum_j weights[r, j] * x[r, j]. x (rows, count, width)."""
+        y = self._new(x, x.shape[2])
+        self._call("combine", x=x, weights=weights, residual=residual, y=y)
+        return y
+
+    def expert_mlp(
+        self,
+        x: Tensor,
+        chosen: Tensor,
+        weights: Tensor,
+        gate_up: ExpertWeights,
+        down: ExpertWeights,
+        kind: Activation,
+        residual: Tensor | None,
+    ) -> Tensor:
+        """y[r] = residual[r] + sum_j weights[r, j] * gated_mlp of expert chosen[r, j] of x[r] -> (rows, outputs)."""
+        slices = gate_up.experts[0].slices
+        (gate, _), (up, _) = slices["gate"], slices["up"]
+        hidden = self._new(x, chosen.shape[1], down.experts[0].inputs)
+        self._call("gate", kind=kind, x=self.grouped_linear(x, chosen, gate_up), gate=gate, up=up, y=hidden)
+        return self.combine(self.grouped_linear(hidden, chosen, down), weights, residual)
 
     def attention(
         self, q: Tensor, store: KVStore, rows: Rows, group: str, spec: AttentionSpec, sinks: Tensor | None = None

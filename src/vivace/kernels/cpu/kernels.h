@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "experts.h"
 #include "kv.h"
 #include "narrow.h"
 #include "packed.h"
@@ -17,13 +18,6 @@ namespace vivace {
 
 // Instruction sets that this processor has and this build holds, the best first.
 std::vector<std::string> supported_isas();
-
-// Weights that are no codes: (panels, inputs, 16).
-struct Panels {
-    const void* data;
-    Format format;
-    int64_t inputs, outputs;
-};
 
 // The kernels of one instruction set.
 struct Isa {
@@ -129,6 +123,17 @@ public:
 
     // y[r] = the place of the largest element of row r, the lowest one of equals; a NaN counts as the largest.
     void argmax(const float* x, int64_t* y, int64_t rows, int64_t width);
+
+    // The experts of each row and their weights.
+    void route(const RouteStep& step, int64_t rows);
+
+    // y[r, j] = W_e x + b_e with e = chosen[r, j], of x[r], or of x[r, j] where x has places. y (rows, count, outputs).
+    void grouped_linear(const float* x, bool has_places, const int32_t* chosen, int64_t count, const ExpertMaps& experts,
+                        float* y, int64_t rows);
+
+    // y[r] = residual[r] + sum_j weights[r, j] x[r, j]; residual may be null. x (rows, count, width).
+    void combine(const float* x, const float* weights, const float* residual, float* y, int64_t rows, int64_t count,
+                 int64_t width);
 
     void rotate_keys(const KvRotation& rotation) { vivace::rotate_keys(rotation, table_); }
 

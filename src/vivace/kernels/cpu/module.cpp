@@ -61,4 +61,5 @@ NB_MODULE(_native, m) {
     add_attention(classes);
     add_kv(classes);
     add_quant(m, classes);
+    add_experts(m, classes);
 }

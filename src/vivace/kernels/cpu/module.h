@@ -6,6 +6,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -81,9 +82,22 @@ struct StoreArrays {
 // A store as its tensors show it: five dims of keys are panels. Raises ValueError where they do not fit together.
 KvStore store_of(const StoreArrays& arrays);
 
+// Weights that are no codes as their tensor shows them. Raises ValueError where the shape is another.
+Panels panels_of(const Array& weights, int64_t inputs, int64_t outputs);
+
+// Quantized weights of a linear map and the tensors that hold them.
+struct Weights {
+    QuantLinear linear;
+    std::vector<Array> data;
+};
+using SharedWeights = std::shared_ptr<Weights>;
+
 void add_rows(Classes& classes);
 void add_attention(Classes& classes);
 void add_kv(Classes& classes);
+
+// Also the class of the weights of experts.
+void add_experts(nb::module_& module, Classes& classes);
 
 // Also the classes of quantized weights.
 void add_quant(nb::module_& module, Classes& classes);

@@ -63,13 +63,6 @@ void pack(Matrix& self, int64_t first_output, const Array& codes, const Array& c
     self.matrix.pack(first_output, source);
 }
 
-// The weights of a linear map and the tensors that hold them.
-struct Weights {
-    QuantLinear linear;
-    std::vector<Array> data;
-};
-using SharedWeights = std::shared_ptr<Weights>;
-
 SharedWeights make_weights(const std::vector<const Matrix*>& matrices, int planes) {
     std::vector<QuantMatrix> parts;
     std::vector<Array> data;

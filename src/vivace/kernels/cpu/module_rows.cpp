@@ -5,7 +5,6 @@
 #include "module.h"
 
 namespace vivace {
-namespace {
 
 Panels panels_of(const Array& weights, int64_t inputs, int64_t outputs) {
     const Format format = format_of(weights, "weights");
@@ -13,6 +12,8 @@ Panels panels_of(const Array& weights, int64_t inputs, int64_t outputs) {
                                {(outputs + kPanel - 1) / kPanel, inputs, kPanel});
     return {data, format, inputs, outputs};
 }
+
+namespace {
 
 Op linear(const Array& x, const Array& weights, const MaybeArray& bias, const MaybeArray& residual, const Array& y) {
     const int64_t rows = size_of(x, 0), inputs = size_of(x, 1), outputs = size_of(y, 1);
@@ -91,15 +92,19 @@ Op add(const Array& x, const Array& z, const Array& y) {
             }};
 }
 
-// `gate` and `up`: the first columns of the two halves of x.
+// `gate` and `up`: the first columns of the two halves of x. Any dims between the rows and the last one.
 Op gate(const std::string& kind, const Array& x, int64_t gate, int64_t up, const Array& y) {
     const Activation known = activation_named(kind);
-    const int64_t rows = size_of(x, 0), stride = size_of(x, 1), width = size_of(y, 1);
-    const float* x_data = floats(x, "x", {kAny, kAny});
-    float* y_data = floats(y, "y", {rows, kAny});
-    if (gate < 0 || up < 0 || std::max(gate, up) + width > stride) refuse("gate and up do not fit into the rows of x");
-    return {{rows}, [=](Kernels& kernels, const Extent& extent) {
-                kernels.gate(known, x_data, gate, up, y_data, extent.rows, stride, width);
+    const RowShape shape = rows_of(y);
+    const int64_t stride = size_of(x, x.ndim() - 1);
+    std::vector<int64_t> x_shape = shape_of(y);
+    if (x_shape.size() < 2) refuse("y has no rows");
+    x_shape.back() = kAny;
+    const float* x_data = floats(x, "x", x_shape);
+    float* y_data = floats(y, "y", shape_of(y));
+    if (gate < 0 || up < 0 || std::max(gate, up) + shape.width > stride) refuse("gate and up do not fit into the rows of x");
+    return {{shape.rows}, [=](Kernels& kernels, const Extent& extent) {
+                kernels.gate(known, x_data, gate, up, y_data, extent.rows * shape.inner, stride, shape.width);
             }};
 }
 

@@ -13,7 +13,7 @@ from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public
 
 from vivace.config import ActivationFormat
 from vivace.kernels.layout import pack_panels, room_key, row_chunks, to_rows
-from vivace.kernels.ops import LinearWeight
+from vivace.kernels.ops import ExpertWeights, LinearWeight
 from vivace.kernels.quantized import Coding, StoredMatrix
 from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 
@@ -62,6 +62,20 @@ def activations_of(weight: LinearWeight) -> str:
 def with_activations(weight: LinearWeight, activations: str) -> LinearWeight:
     """A weight in codes with other activations, int14 or int8, over the same data."""
     return replace(weight, handle=weight.handle.with_planes(PLANES[activations]))
+
+
+def pack_experts(weights: Sequence[LinearWeight]) -> ExpertWeights:
+    """Packed weights of one shape as the experts of a grouped linear map; no copy is made."""
+    native: Any = importlib.import_module("vivace.kernels.cpu._native")
+    assert len({(weight.inputs, weight.outputs) for weight in weights}) == 1, "the experts differ in shape"
+    experts = native.Experts.of(weights[0].inputs, weights[0].outputs)
+    for weight in weights:
+        bias = None if weight.bias is None else to_dlpack(weight.bias)
+        if weight.format == QUANT_FORMAT:
+            experts.add_quant(weight.handle, bias)
+        else:
+            experts.add_panels(to_dlpack(weight.data), bias)
+    return ExpertWeights(tuple(weights), experts)
 
 
 def unpack_quant(weight: LinearWeight) -> Tensor:

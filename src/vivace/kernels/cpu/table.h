@@ -74,6 +74,7 @@ struct Table {
     void (*sum)(const float* x, const float* z, int64_t count, float* y);
     void (*rope_head)(const float* x, const float* cos, const float* sin, int64_t count, int64_t dim, bool is_interleaved,
                       float* y);
+    void (*route_scores)(const float* x, int64_t count, bool is_sigmoid, float* y);
     int64_t (*argmax_row)(const float* x, int64_t count);
     void (*attention_block)(const AttentionBlock&);
     double (*multiply_add)(int64_t rounds);

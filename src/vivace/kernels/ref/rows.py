@@ -13,8 +13,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from vivace.kernels.ops import Activation, AttentionSpec, KVStore, LinearWeight, Rows
+from vivace.kernels.ops import Activation, AttentionSpec, ExpertWeights, KVStore, LinearWeight, RouteSpec, Rows
 from vivace.kernels.ref import activation as ref_activation
+from vivace.kernels.ref import experts as ref_experts
 from vivace.kernels.ref import linear as ref_linear
 from vivace.kernels.ref import norm as ref_norm
 from vivace.kernels.ref.attention import (
@@ -45,6 +46,23 @@ def activation(x: Tensor, kind: Activation) -> Tensor:
 
 def soft_cap(x: Tensor, cap: float) -> Tensor:
     return _each_row(x, lambda row: ref_activation.soft_cap(row, cap), x.shape[-1])
+
+
+def route(logits: Tensor, spec: RouteSpec, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    if logits.shape[0] < 2:
+        return ref_experts.route(logits, spec, bias)
+    rows = [ref_experts.route(_fresh(logits, row), spec, bias) for row in range(logits.shape[0])]
+    return torch.cat([chosen for chosen, _ in rows]), torch.cat([weights for _, weights in rows])
+
+
+def grouped_linear(x: Tensor, chosen: Tensor, weights: ExpertWeights) -> Tensor:
+    """One row for one expert a call."""
+    y = x.new_empty(*chosen.shape, weights.experts[0].outputs)
+    for row, experts in enumerate(chosen.tolist()):
+        for place, expert in enumerate(experts):
+            source = x[row, place] if x.dim() == 3 else x[row]
+            y[row, place] = ref_linear.linear(source.clone()[None], weights.experts[expert])[0]
+    return y
 
 
 def attention(

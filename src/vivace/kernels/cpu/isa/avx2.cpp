@@ -8,6 +8,7 @@
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../rope_kernel.h"
+#include "../route_kernel.h"
 #include "../table.h"
 
 namespace vivace {
@@ -23,6 +24,7 @@ const Table kAvx2Table = {
     ActivationKernel<avx2::Vec16>::gate,
     ActivationKernel<avx2::Vec16>::sum,
     RopeKernel<avx2::Vec16>::head,
+    RouteKernel<avx2::Vec16>::scores,
     ArgmaxKernel<avx2::Vec16>::row,
     AttentionKernel<avx2::Vec16>::block,
     CeilingKernel<avx2::Vec16>::multiply_add,

@@ -8,6 +8,7 @@
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../rope_kernel.h"
+#include "../route_kernel.h"
 #include "../table.h"
 
 namespace vivace {
@@ -23,6 +24,7 @@ const Table kAvx512Table = {
     ActivationKernel<avx512::Vec16>::gate,
     ActivationKernel<avx512::Vec16>::sum,
     RopeKernel<avx512::Vec16>::head,
+    RouteKernel<avx512::Vec16>::scores,
     ArgmaxKernel<avx512::Vec16>::row,
     AttentionKernel<avx512::Vec16>::block,
     CeilingKernel<avx512::Vec16>::multiply_add,

@@ -8,6 +8,7 @@
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../rope_kernel.h"
+#include "../route_kernel.h"
 #include "../table.h"
 
 namespace vivace {
@@ -23,6 +24,7 @@ const Table kPortableTable = {
     ActivationKernel<portable::Vec16>::gate,
     ActivationKernel<portable::Vec16>::sum,
     RopeKernel<portable::Vec16>::head,
+    RouteKernel<portable::Vec16>::scores,
     ArgmaxKernel<portable::Vec16>::row,
     AttentionKernel<portable::Vec16>::block,
     CeilingKernel<portable::Vec16>::multiply_add,
