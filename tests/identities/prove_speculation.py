@@ -86,7 +86,7 @@ def main() -> None:
         folder = Path(name)
         torch.set_num_threads(1)
         logging.disable(logging.WARNING)  # the planted faults
-        compare(proof, "rows", 200 if proof.is_full else 24, 20 if proof.is_full else 2, folder)
+        compare(proof, "rows", 200 if proof.is_full else 40, 20 if proof.is_full else 2, folder)
         missing = why_missing()
         if missing is None:
             mixes = ", ".join(f"{weights} with KV pages {kv_format}" for weights, kv_format in MIXES)

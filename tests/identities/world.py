@@ -23,6 +23,7 @@ from vivace.engine.scheduler import SchedulerConfig
 from vivace.errors import ConfigError
 from vivace.kernels import select
 from vivace.kernels.ops import Ops
+from vivace.layers.precision import integer_layers, with_lossy
 from vivace.media.text import load_tokenizer
 from vivace.models.base import Decoder
 from vivace.models.load import load_model
@@ -77,7 +78,7 @@ class World:
     """A tiny model, its requests, and what each of them gives alone.
 
     weights      a file or folder that holds the asset's model in other weights
-    activations  what quantized weights meet
+    activations  what quantized weights meet; auto is a mix of int8 and int14
     isa          highest instruction set of native kernels
     """
 
@@ -97,7 +98,9 @@ class World:
         self.ops: Ops = select.resolve(choice=kernels, isa=isa, threads=threads, activations=activations)
         model = load_model(self.weights, self.ops)
         assert isinstance(model, Decoder)
-        self.model = model
+        if activations == "auto":  # a mix that does not hang on measured sensitivities: every second layer
+            model = with_lossy(model, frozenset(sorted(integer_layers(model))[::2]))
+        self.model: Decoder = model
         self.tokenizer = load_tokenizer(ASSETS / asset)
         self.requests = self._make_requests()
         self._alone: dict[int, Result] = {}
