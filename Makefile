@@ -10,7 +10,7 @@ MODEL ?= smollm2
 PEERS ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients http soak size dense
+PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients http soak size dense encoders
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -98,6 +98,10 @@ prove-identities prove-speculation: prove-%: $(TEST_STAMP)
 
 prove-oracle: $(TEST_STAMP)
 	$(BIN)/python -m tests.oracle.prove_oracle --size $(SIZE)
+
+# PEERS="--onnxruntime PYTHON" names a Python that has onnx and onnxscript too.
+prove-encoders: $(TEST_STAMP)
+	$(BIN)/python -m tests.real.prove_encoders --size $(SIZE) $(PEERS)
 
 prove-tokens prove-perplexity prove-stories prove-embeddings: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.real.prove_$* --size $(SIZE)

@@ -14,6 +14,7 @@ import torch
 
 from tests.pipelines.test_replay import RandomWeights
 from vivace.config import EngineConfig
+from vivace.engine.batch import Batch, Span
 from vivace.engine.limits import SchedulerConfig
 from vivace.engine.loop import Loop
 from vivace.kernels import select
@@ -28,8 +29,8 @@ from vivace.pipelines.sentence import DenseConfig, Normalize, SentenceConfig
 
 pytestmark = pytest.mark.skipif(why_missing() is not None, reason=f"no native kernels: {why_missing()}")
 
-VOCAB, CONTEXT, SIZE = 70, 40, 64
-SMALL = EngineConfig(step_budget=48, max_jobs=5)
+VOCAB, CONTEXT, SIZE = 70, 64, 64
+SMALL = EngineConfig(step_budget=120, max_jobs=9)
 CONFIGS = {
     "stored": {},
     "bf16": {"weights": "bf16"},
@@ -53,7 +54,7 @@ def make(config: EngineConfig, *, threads: int = 1, isa: str | None = None, **op
     return EmbedPipeline(model(ops), ops, name="embed", sentence=sentence, config=config, **options)
 
 
-def requests(count: int = 40) -> list[EmbedRequest]:
+def requests(count: int = 26) -> list[EmbedRequest]:
     """Texts of any length, some with what the recorded step does not know: other pooling, types, a prompt to skip."""
     draw = random.Random(5)
     choices: Sequence[Callable[[int], dict[str, Any]]] = (
@@ -72,7 +73,7 @@ def requests(count: int = 40) -> list[EmbedRequest]:
 
 
 def vectors(pipeline: EmbedPipeline, texts: Sequence[EmbedRequest], budget: int) -> list[bytes]:
-    loop = Loop([pipeline], SchedulerConfig(step_budget=budget, max_jobs=5))
+    loop = Loop([pipeline], SchedulerConfig(step_budget=budget, max_jobs=9))
     replies: dict[int, Reply] = {}
     for number, text in enumerate(texts):
         loop.submit(pipeline.make_job(text, number, lambda reply, number=number: replies.setdefault(number, reply)))
@@ -84,7 +85,7 @@ def vectors(pipeline: EmbedPipeline, texts: Sequence[EmbedRequest], budget: int)
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_vector_is_the_same_bits_in_any_batch_recorded_or_not_on_any_set_and_threads(name: str) -> None:
-    config = EngineConfig(step_budget=48, max_jobs=5, **CONFIGS[name])  # type: ignore[arg-type]
+    config = replace(SMALL, **CONFIGS[name])  # type: ignore[arg-type]
     texts = requests()
     eager = make(EngineConfig(replay=False, **CONFIGS[name]))  # type: ignore[arg-type]
     assert eager.replay is None
@@ -92,9 +93,32 @@ def test_a_vector_is_the_same_bits_in_any_batch_recorded_or_not_on_any_set_and_t
     for threads, isa in ((2, None), *((1, isa) for isa in supported_isas())):
         pipeline = make(config, threads=threads, isa=isa)
         assert pipeline.replay is not None
-        for budget in (1, 30, 48):
+        for budget in (1, 48, 120):
             assert vectors(pipeline, texts, budget) == alone, f"{isa}, {threads} threads, budget {budget}"
-        assert pipeline.replay.steps > 40
+        assert pipeline.replay.steps > 26
+        assert (pipeline.replay.cut_steps > 3) == (threads > 1)
+
+
+def test_a_step_is_cut_fairly_or_not_at_all() -> None:
+    replay = make(SMALL, threads=2).replay
+    assert replay is not None
+    assert replay.cut([10, 60, 30, 20]) == [[1], [2, 3, 0]]
+    assert replay.cut([10, 61, 9]) == [[0, 1, 2]]  # two parts of 61 and 19 tokens
+    assert replay.cut([20, 20]) == [[0, 1]]  # too small
+    assert make(SMALL, threads=1).replay.cut([60, 60]) == [[0, 1]]  # type: ignore[union-attr]
+
+
+def test_a_part_that_fails_fails_the_step_and_the_next_one_runs() -> None:
+    pipeline = make(SMALL, threads=2)
+    good = requests(1)[0]
+    expected = vectors(make(SMALL), [good], 120)
+    jobs = [pipeline.make_job(EmbedRequest((1,) * 60), number, print) for number in range(2)]
+    jobs[1].keys[:4] = b"\xff" * 4  # an id that no check saw
+    with pytest.raises(ValueError, match="ids holds"):
+        pipeline.launch(Batch("embed", tuple(Span(job, 0, 60) for job in jobs))).outcomes()
+    assert pipeline.replay is not None
+    assert pipeline.replay.cut_steps == 1
+    assert vectors(pipeline, [good], 120) == expected
 
 
 def test_formats_differ_a_little_and_only_a_little() -> None:
@@ -128,7 +152,7 @@ def test_dense_layers_read_the_recorded_hidden_states() -> None:
 def test_a_text_that_is_no_number_fails_alone() -> None:
     pipeline = make(SMALL)
     pipeline.model.words.weight.data[13] = float("nan")  # type: ignore[attr-defined]
-    loop, replies = Loop([pipeline], SchedulerConfig(step_budget=48, max_jobs=5)), []
+    loop, replies = Loop([pipeline], SchedulerConfig(step_budget=48, max_jobs=9)), []
     for number, ids in enumerate(((1, 2), (1, 13), (2, 1))):
         loop.submit(pipeline.make_job(EmbedRequest(ids), number, replies.append))
     loop.run_until_idle()

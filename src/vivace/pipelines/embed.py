@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vivace.config import EngineConfig
-from vivace.engine.batch import Batch, Event, Lane, Outcome
+from vivace.engine.batch import Batch, Event, Lane, Outcome, Span
 from vivace.engine.job import Job
 from vivace.errors import StepFailed
 from vivace.kernels.ops import Ops
@@ -19,7 +19,7 @@ from vivace.layers.context import Context
 from vivace.models.base import Encoder
 from vivace.pipelines.base import OnReply, StepPipeline, final_reply
 from vivace.pipelines.checks import Limits, check_embed
-from vivace.pipelines.encoder_replay import try_encoder_replay
+from vivace.pipelines.encoder_replay import EncoderStep, try_encoder_replay
 from vivace.pipelines.pooling import Dense, Pooler, Pooling
 from vivace.pipelines.requests import EmbedRequest, Reply, Usage, Vector
 from vivace.pipelines.rows import Ints, RowArrays, build_rows, keys_of, span_ids
@@ -105,22 +105,26 @@ class EmbedPipeline(StepPipeline):
 
     def step(self, batch: Batch) -> list[Outcome]:
         texts: list[Text] = [span.job.payload for span in batch.spans]
-        rows = build_rows(batch.spans, (), [0] * len(texts))
-        ids, types = span_ids(batch.spans), _token_types(texts)
-        if self.replay is not None and self.replay.can_run(rows):
-            hidden = self.replay.run(ids, types, rows, [text.request.skip for text in texts])
-            vectors = self._vectors(texts, hidden, rows, self.replay.results)
-        else:
-            ctx = Context(self.ops, rows.tensors(self.device))
-            hidden = self.model.forward(self._tensor(ids), self._tensor(types), ctx)  # (rows, hidden)
-            vectors = self._vectors(texts, hidden, rows, {})
-        return [_outcome(text, vector) for text, vector in zip(texts, vectors, strict=True)]
+        lengths = [span.count for span in batch.spans]
+        if self.replay is None or not self.replay.can_run(sum(lengths), len(texts)):
+            step = _step_of(batch.spans)
+            ctx = Context(self.ops, step.rows.tensors(self.device))
+            hidden = self.model.forward(self._tensor(step.ids), self._tensor(step.token_types), ctx)  # (rows, hidden)
+            vectors = self._vectors(texts, step.rows, {"hidden": hidden})
+            return [_outcome(text, vector) for text, vector in zip(texts, vectors, strict=True)]
+        outcomes: dict[int, Outcome] = {}
+        parts = self.replay.cut(lengths)
+        steps = [_step_of([batch.spans[place] for place in part]) for part in parts]
+        for part, step, results in zip(parts, steps, self.replay.run(steps), strict=True):
+            some = [texts[place] for place in part]
+            vectors = self._vectors(some, step.rows, results)
+            outcomes |= zip(part, map(_outcome, some, vectors), strict=True)
+        return [outcomes[place] for place in range(len(texts))]
 
-    def _vectors(
-        self, texts: Sequence[Text], hidden: Tensor, rows: RowArrays, recorded: Mapping[str, Tensor]
-    ) -> list[Ints]:
-        """One vector per text, from the recorded step where it computed the same."""
-        known = {name: recorded[name].numpy() for name in {text.pooler.recorded for text in texts} if name in recorded}
+    def _vectors(self, texts: Sequence[Text], rows: RowArrays, results: Mapping[str, Tensor]) -> list[Ints]:
+        """One vector per text, from the recorded step where it computed the same, else from the hidden states."""
+        names, hidden = {text.pooler.recorded for text in texts}, results["hidden"]
+        known = {name: results[name].numpy() for name in names if name in results}
         starts, ctx, vectors = rows.starts.tolist(), None, []
         for index, text in enumerate(texts):
             if text.pooler.recorded in known:
@@ -135,10 +139,15 @@ class EmbedPipeline(StepPipeline):
         return torch.from_numpy(numbers).to(self.device)
 
 
-def _token_types(texts: Sequence[Text]) -> Ints:
-    """The types of all tokens: (rows,)."""
-    types = [text.request.token_types or (0,) * len(text.request.ids) for text in texts]
-    return np.fromiter(chain.from_iterable(types), np.int64)
+def _step_of(spans: Sequence[Span]) -> EncoderStep:
+    """The rows of some texts."""
+    requests = [span.job.payload.request for span in spans]
+    types = np.zeros(sum(span.count for span in spans), np.int64)
+    if any(request.token_types for request in requests):
+        whole = [request.token_types or (0,) * len(request.ids) for request in requests]
+        types = np.fromiter(chain.from_iterable(whole), np.int64)
+    rows = build_rows(spans, (), [0] * len(spans))
+    return EncoderStep(span_ids(spans), types, rows, [request.skip for request in requests])
 
 
 def _outcome(text: Text, vector: Ints) -> Outcome:

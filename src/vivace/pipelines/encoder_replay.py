@@ -6,7 +6,9 @@ if there were no tape: the results are the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -21,13 +23,31 @@ from vivace.layers.context import Context
 from vivace.models.base import Encoder
 from vivace.pipelines.rows import Ints, RowArrays
 
+LEAST_PART = 48  # tokens of a part: with fewer, reading the weights once for each part costs more than cutting saves
+FAIR = 1.2  # the largest part may hold so many times its share of the tokens
 MEAN, UNIT_MEAN = "mean", "unit mean"  # results: the mean of each text's rows, and that at length one
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderStep:
+    """What a tape computes at a time.
+
+    ids, token_types  (rows,)
+    skips             first tokens of each text that its mean leaves out
+    """
+
+    ids: Ints
+    token_types: Ints
+    rows: RowArrays
+    skips: Sequence[int]
 
 
 class EncoderReplay:
     """The recorded step of one model, for at most `rows` tokens of `texts` texts.
 
-    results  "hidden" (rows, hidden), and MEAN and UNIT_MEAN (texts, hidden); they hold until the next run
+    A large step is cut into as many parts as there are threads, and each runs on one thread with buffers of its own: no
+    thread waits for another between two operations, and what a core has written stays in its own caches. A small one,
+    or one that cannot be cut fairly, runs on all threads together. The results are the same bits.
 
     Raises NotRecordable when a step of the model holds what no tape can do.
     """
@@ -39,30 +59,58 @@ class EncoderReplay:
             _record(model, recorder)
         self.program = recorder.program()
         self.tape = Replay(self.program, constants, native)
-        self.results = self.tape.results
-        self._inputs = {name: tensor.numpy() for name, tensor in self.tape.inputs.items()}
-        self.steps = 0  # run so far
+        alone = [NativeOps(native.isa, 1) for _ in range(native.threads if native.threads > 1 else 0)]
+        self._parts = [Replay(self.program, constants, one) for one in alone]
+        self._helpers = ThreadPoolExecutor(max(1, len(alone) - 1), "vivace-encoder")
+        self.steps = self.cut_steps = 0  # run so far, and those that were cut
 
-    def can_run(self, rows: RowArrays) -> bool:
-        """Whether a step of these rows fits the tape."""
-        most = self.program.capacity
-        return len(rows.parent) <= most[ROWS] and len(rows.context) <= most[SEQUENCES]
+    def can_run(self, tokens: int, texts: int) -> bool:
+        """Whether a step of that size fits the tape."""
+        return tokens <= self.program.capacity[ROWS] and texts <= self.program.capacity[SEQUENCES]
 
-    def run(self, ids: Ints, token_types: Ints, rows: RowArrays, skips: Sequence[int]) -> Tensor:
-        """Compute a step -> hidden states, in the first rows of (capacity, hidden).
+    def cut(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Which texts of a step make up its parts, by their places: the longest first, each to the shortest part."""
+        parts: list[list[int]] = [[] for _ in self._parts]
+        tokens, whole = [0] * len(parts), [list(range(len(lengths)))]
+        if not parts or sum(lengths) < LEAST_PART * len(parts):
+            return whole
+        for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+            least = min(range(len(parts)), key=tokens.__getitem__)
+            parts[least].append(place)
+            tokens[least] += lengths[place]
+        return parts if max(tokens) * len(parts) <= FAIR * sum(lengths) else whole
 
-        ids, token_types (rows,); skips: first tokens of each text that its mean leaves out.
-        """
-        inputs, count, texts = self._inputs, len(ids), len(skips)
-        inputs["ids"][:count] = ids
-        inputs["token_types"][:count] = token_types
-        inputs["position"][:count, 0] = rows.position
-        inputs["starts"][: texts + 1] = rows.starts
-        inputs["first"][:texts] = rows.starts[:-1] + skips
-        inputs["last"][:texts] = rows.starts[1:]
-        self.tape.run(count, texts, texts)
+    def run(self, steps: Sequence[EncoderStep]) -> list[Mapping[str, Tensor]]:
+        """Compute the parts of a step side by side. -> of each part "hidden" (rows, hidden), MEAN and UNIT_MEAN (texts,
+        hidden), in the first rows of larger tensors, which hold until the next run."""
         self.steps += 1
-        return self.results["hidden"]
+        if len(steps) == 1:
+            _run(self.tape, steps[0])
+            return [self.tape.results]
+        self.cut_steps += 1
+        tasks = [self._helpers.submit(_run, tape, step) for tape, step in zip(self._parts[1:], steps[1:], strict=True)]
+        try:
+            _run(self._parts[0], steps[0])
+        finally:
+            wait(tasks)
+        for task in tasks:
+            task.result()
+        return [tape.results for tape in self._parts]
+
+
+def _run(tape: Replay, step: EncoderStep) -> None:
+    count, texts, starts = len(step.ids), len(step.skips), step.rows.starts
+    values = {
+        "ids": step.ids,
+        "token_types": step.token_types,
+        "position": step.rows.position[:, None],
+        "starts": starts,
+        "first": starts[:-1] + step.skips,
+        "last": starts[1:],
+    }
+    for name, value in values.items():
+        tape.inputs[name].numpy()[: len(value)] = value
+    tape.run(count, texts, texts)
 
 
 def try_encoder_replay(model: Encoder, ops: Ops, *, key: str, rows: int, texts: int) -> EncoderReplay | None:
