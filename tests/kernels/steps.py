@@ -120,15 +120,29 @@ def make_rows(
 
 
 def expected_attention(
-    q: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec, sinks: Tensor | None = None
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    spec: AttentionSpec,
+    sinks: Tensor | None = None,
+    own: int | None = None,
 ) -> Tensor:
-    """One query (heads, dim) over exactly the keys and values it sees, in float64 -> (heads * value_dim,)."""
+    """One query (heads, dim) over exactly the keys and values it sees, in float64 -> (heads * value_dim,).
+
+    own: which of the keys is the query's; the last one if nothing is said."""
     results = []
+    distances = [unit - (len(keys) - 1 if own is None else own) for unit in range(len(keys))]
     for head in range(spec.heads):
         shared = head * spec.kv_heads // spec.heads
         scores = spec.scale * (keys[:, shared].double() @ q[head].double())
         if spec.soft_cap is not None:
             scores = spec.soft_cap * torch.tanh(scores / spec.soft_cap)
+        if spec.slopes is not None:
+            scores = scores + torch.tensor([float(spec.slopes[head]) * distance for distance in distances]).double()
+        if spec.biases is not None:
+            reach = spec.biases.shape[1] // 2
+            clamped = [min(reach, max(-reach, distance)) + reach for distance in distances]
+            scores = scores + spec.biases[head, clamped].double()
         weights = scores.exp()
         total = weights.sum() + (0 if sinks is None else sinks[head].double().exp())
         results.append((weights / total) @ values[:, shared].double())

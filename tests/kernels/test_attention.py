@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from tests.kernels.steps import (
     random_past,
     stored_as,
 )
+from vivace.errors import ConfigError
 from vivace.kernels.ops import AttentionSpec, KVStore
 from vivace.kernels.select import BoundOps
 from vivace.kernels.store import STORE_DTYPES
@@ -28,6 +30,8 @@ from vivace.kernels.store import STORE_DTYPES
 TOLERANCE = 2e-6
 
 PLAIN = AttentionSpec(heads=4, kv_heads=4, head_dim=8, scale=0.35)
+SLOPES = torch.tensor([-0.7, 0.02, 1.1, 0.3, -0.05, 0.6])
+BIASES = torch.randn(6, 2 * 3 + 1, generator=torch.Generator().manual_seed(3))  # farther than 3 units: the ends
 SPECS = {
     "plain": PLAIN,
     "grouped": replace(PLAIN, heads=6, kv_heads=2),
@@ -36,7 +40,9 @@ SPECS = {
     "window": replace(PLAIN, window=5),
     "window of one": replace(PLAIN, window=1),
     "capped": replace(PLAIN, soft_cap=1.5, scale=1.0),
-    "all at once": AttentionSpec(heads=6, kv_heads=3, head_dim=20, scale=0.3, window=7, soft_cap=2.0),
+    "slopes": replace(PLAIN, slopes=SLOPES[:4]),
+    "biases": replace(PLAIN, biases=BIASES[:4]),
+    "all at once": AttentionSpec(6, 3, 20, scale=0.3, window=7, soft_cap=2.0, slopes=SLOPES, biases=BIASES),
 }
 LENGTHS = (23, 1, 40, 9)
 # (sequence, start, count): a whole prompt, a first unit, a chunk, a decode.
@@ -63,9 +69,11 @@ def test_pages_behind_the_window_are_not_read(ops: BoundOps) -> None:
     assert torch.equal(ops.attention(q, store, rows, GROUP, spec), expected)
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("window", [None, 4])
-def test_rows_of_a_draft_tree_see_their_own_branch(ops: BoundOps, window: int | None) -> None:
+def test_rows_of_a_draft_tree_see_their_own_branch(ops: BoundOps, window: int | None, has_bias: bool) -> None:
     spec = replace(PLAIN, window=window)
+    spec = replace(spec, slopes=SLOPES[:4], biases=BIASES[:4]) if has_bias else spec
     past = random_past((13,), spec)
     #       0 - 1 - 3
     #         \ 2 - 4 - 5
@@ -106,19 +114,29 @@ def test_a_draft_tree_changes_no_other_row_of_its_step(
         torch.testing.assert_close(y[first + row].double(), expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def test_without_causality_a_row_sees_its_whole_sequence(ops: BoundOps) -> None:
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_without_causality_a_row_sees_its_whole_sequence(ops: BoundOps, has_bias: bool) -> None:
     spec = replace(PLAIN, is_causal=False)
+    spec = replace(spec, slopes=SLOPES[:4], biases=BIASES[:4]) if has_bias else spec
     past = random_past((9, 5), spec)
     q, store, rows = cut_step(past, [(0, 0, 9), (1, 0, 5)], page_size=4)
     y = ops.attention(q, store, rows, GROUP, spec)
-    expected = [expected_attention(q, past.keys[s], past.values[s], spec) for s in (0, 1) for q in past.queries[s]]
+    expected = [
+        expected_attention(q, past.keys[s], past.values[s], spec, own=own)
+        for s in (0, 1)
+        for own, q in enumerate(past.queries[s])
+    ]
     torch.testing.assert_close(y.double(), torch.stack(expected), atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("window", [None, 3])
-def test_packed_attention_stays_within_sequence_and_window(ops: BoundOps, is_causal: bool, window: int | None) -> None:
+def test_packed_attention_stays_within_sequence_and_window(
+    ops: BoundOps, is_causal: bool, window: int | None, has_bias: bool
+) -> None:
     spec = AttentionSpec(heads=6, kv_heads=3, head_dim=8, scale=0.4, window=window, is_causal=is_causal)
+    spec = replace(spec, slopes=SLOPES * 0.1, biases=BIASES, soft_cap=2.0) if has_bias else spec
     lengths = (7, 0, 1, 12, 70)
     past = random_past(lengths, spec)
     y = ops.attention_packed(*packed_step(past), spec)
@@ -129,7 +147,8 @@ def test_packed_attention_stays_within_sequence_and_window(ops: BoundOps, is_cau
             ahead = 0 if is_causal else reach - 1
             seen = slice(max(0, row - reach + 1), row + ahead + 1)
             keys, values = past.keys[sequence][seen], past.values[sequence][seen]
-            expected.append(expected_attention(past.queries[sequence][row], keys, values, spec))
+            own = row - seen.start
+            expected.append(expected_attention(past.queries[sequence][row], keys, values, spec, own=own))
     torch.testing.assert_close(y.double(), torch.stack(expected), atol=TOLERANCE, rtol=TOLERANCE)
 
 
@@ -141,6 +160,68 @@ def test_packed_attention_equals_attention_over_a_store(ops: BoundOps, name: str
     expected = ops.attention(q, store, rows, GROUP, spec)
     y = ops.attention_packed(*packed_step(past), spec)
     torch.testing.assert_close(y, expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+LONG = {
+    "decode": ((0, 898, 1),),
+    "chunks": ((0, 500, 40), (1, 250, 20), (0, 255, 1), (1, 0, 3)),
+    "among short ones": ((0, 880, 18), (1, 3, 1), (1, 269, 1)),
+}
+
+
+@pytest.mark.parametrize("spans", LONG)
+@pytest.mark.parametrize("window", [None, 300])
+def test_contexts_of_many_stretches(ops: BoundOps, spans: str, window: int | None) -> None:
+    spec = AttentionSpec(6, 3, 12, scale=0.4, window=window, slopes=SLOPES * 0.01, biases=BIASES)
+    past, sinks = random_past((899, 270), spec, value_dim=20), torch.linspace(-1, 9, 6)
+    q, store, rows = cut_step(past, LONG[spans], page_size=16)
+    y = ops.attention(q, store, rows, GROUP, spec, sinks)
+    torch.testing.assert_close(y.double(), _expected(past, LONG[spans], spec, sinks), atol=4e-6, rtol=4e-6)
+
+
+def test_without_causality_rows_see_the_stretches_after_them(ops: BoundOps) -> None:
+    spec = AttentionSpec(2, 1, 8, scale=0.4, window=290, is_causal=False, slopes=SLOPES[:2] * 0.01)
+    past = random_past((700,), spec)
+    q, store, rows = cut_step(past, [(0, 0, 700)], page_size=16)
+    y = ops.attention(q, store, rows, GROUP, spec)
+    for row in (0, 200, 300, 511, 699):
+        seen = slice(max(0, row - 289), row + 290)
+        args = past.queries[0][row], past.keys[0][seen], past.values[0][seen], spec
+        expected = expected_attention(*args, own=row - seen.start)
+        torch.testing.assert_close(y[row].double(), expected, atol=4e-6, rtol=4e-6)
+
+
+def test_biases_of_minus_infinity_hide_units(ops: BoundOps) -> None:
+    """Also where they hide all that stands in a stretch."""
+    biases = torch.zeros(4, 2 * 5 + 1)
+    biases[:, 0] = -torch.inf  # five units before a row, and all before those
+    past = random_past((600,), PLAIN)
+    q, store, rows = cut_step(past, [(0, 590, 10)], page_size=16)
+    found = ops.attention(q, store, rows, GROUP, replace(PLAIN, biases=biases))
+    expected = ops.attention(q, store, rows, GROUP, replace(PLAIN, window=5))
+    torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_a_step_without_rows_gives_none(ops: BoundOps) -> None:
+    past = random_past((5,), PLAIN, value_dim=3)
+    q, store, rows = cut_step(past, [(0, 5, 0)], page_size=4)
+    assert ops.attention(q, store, rows, GROUP, PLAIN).shape == (0, 12)
+    assert ops.attention_packed(torch.zeros(0, 96), replace(rows, starts=(0,)), PLAIN).shape == (0, 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"heads": 6, "kv_heads": 4}, "6 heads cannot share 4 key heads"),
+        ({"heads": 0}, "0 heads cannot share 4 key heads"),
+        ({"slopes": SLOPES}, r"slopes have the shape \(6,\), expected \(4,\)"),
+        ({"biases": BIASES}, r"biases have the shape \(6, 7\), expected \(4, an odd number\)"),
+        ({"biases": BIASES[:4, 1:]}, r"biases have the shape \(4, 6\), expected \(4, an odd number\)"),
+    ],
+)
+def test_what_does_not_fit_the_heads_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replace(PLAIN, **arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -180,6 +261,16 @@ def test_a_row_is_the_same_bits_in_any_step(invariant_ops: BoundOps, name: str, 
     ):
         for (s, start, count), part in zip(spans, run(spans, page_size=page_size, seed=seed), strict=True):
             assert torch.equal(part, whole[s][start : start + count])
+
+
+@pytest.mark.parametrize("window", [None, 300])
+def test_a_row_of_a_long_context_is_the_same_bits_in_any_step(invariant_ops: BoundOps, window: int | None) -> None:
+    spec = AttentionSpec(4, 2, 8, scale=0.4, window=window, slopes=SLOPES[:4] * 0.01)
+    past = random_past((899, 899, 30), spec)
+    run = partial(_run, invariant_ops, past, spec=spec, store_format="i8", page_size=16)
+    alone = torch.cat([run([(0, unit, 1)])[0] for unit in range(870, 899)])
+    chunks = run([(0, 870, 11)])[0], run([(2, 0, 30), (0, 881, 18), (1, 3, 200)], seed=2)[1]
+    assert torch.equal(torch.cat(chunks), alone)
 
 
 @pytest.mark.parametrize("window", [None, 3])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.kernels.conftest import ISAS
-from tests.kernels.steps import GROUP, cut_step, random_past
+from tests.kernels.steps import GROUP, cut_step, random_past, stored_as
 from tests.kernels.test_quant import Random
 from vivace.errors import ConfigError
 from vivace.kernels.cpu import bind
@@ -19,8 +19,11 @@ from vivace.kernels.cpu.pack import pack_native
 from vivace.kernels.layout import pack_panels
 from vivace.kernels.ops import Activation, AttentionSpec, f32_weight, stored_weight
 from vivace.kernels.quantized import Coding
+from vivace.kernels.store import STORE_DTYPES, to_panels
 
 pytestmark = pytest.mark.usefixtures("needs_native")
+
+BYTES = torch.zeros(5, 4, 2, 8, dtype=torch.int8)
 
 
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 7, 5), (3, 300, 50), (70, 513, 200), (2, 900, 1000)])
@@ -69,6 +72,21 @@ def test_attention_is_the_same_bits_for_any_isa_and_thread_count(value_dim: int)
     sinks = torch.linspace(-1, 1, 9)
     natives = [NativeOps(isa, threads) for isa in ISAS for threads in (1, 2)]
     assert _are_equal([native.attention(q, store, rows, GROUP, spec, sinks) for native in natives])
+
+
+@pytest.mark.parametrize("store_format", STORE_DTYPES)
+@pytest.mark.parametrize("spans", [((0, 1499, 1),), ((0, 1300, 9), (1, 20, 1)), ((0, 600, 400),)], ids=str)
+def test_a_long_context_is_the_same_bits_for_any_isa_and_thread_count(
+    spans: tuple[tuple[int, int, int], ...], store_format: str
+) -> None:
+    """One thread computes a row whole, several split it into stretches where it is a large share of the step."""
+    slopes, biases = torch.linspace(-0.01, 0.02, 4), torch.linspace(-1, 1, 44).view(4, 11)
+    spec = AttentionSpec(heads=4, kv_heads=1, head_dim=20, scale=0.2, slopes=slopes, biases=biases)
+    q, store, rows = cut_step(random_past((1500, 30), spec, 40), spans, page_size=16)
+    stored = stored_as(store_format, store.keys, store.values)
+    natives = [NativeOps(isa, threads) for isa in ISAS for threads in (1, 2, 5)]
+    found = [native.attention(q, kept, rows, GROUP, spec) for native in natives for kept in (stored, to_panels(stored))]
+    assert found[0].isfinite().all() and _are_equal(found)
 
 
 def test_calls_from_several_threads_at_once_give_the_same_bits() -> None:
@@ -150,6 +168,10 @@ def test_unknown_instruction_sets_and_thread_counts_are_refused() -> None:
         ({"keys": torch.zeros(5, 4, 3, 8), "values": torch.zeros(5, 4, 3, 8)}, "4 heads cannot share 3 key heads"),
         ({"values": torch.zeros(5, 4, 2, 8, dtype=torch.float64)}, "values is not like the keys"),
         ({"parent": torch.tensor([-1, 0], dtype=torch.int32)}, r"parent has the wrong shape"),
+        ({"slopes": torch.zeros(3)}, r"slopes has the wrong shape: shape \(3\), expected .* \(4\)"),
+        ({"biases": torch.zeros(4, 6)}, "biases are a table of 6 distances, expected an odd number"),
+        ({"keys": BYTES, "values": BYTES}, "keys and values of bytes come with their scales"),
+        ({"key_scales": torch.zeros(5, 4, 2)}, "only keys and values of bytes come with scales"),
         ({"parent": torch.tensor([-1, 2, 1], dtype=torch.int32)}, "a parent is no earlier row of its sequence"),
     ],
 )
@@ -157,8 +179,8 @@ def test_attention_refuses_what_would_read_out_of_bounds(change: dict[str, Any],
     good = {"q": torch.zeros(3, 4, 8), "keys": torch.zeros(5, 4, 2, 8), "values": torch.zeros(5, 4, 2, 8)}
     good |= {"table": torch.ones(1, 8, dtype=torch.int32), "page_size": 4}
     good |= {"starts": torch.tensor([0, 3]), "context": torch.tensor([2]), "parent": None}
-    good |= {"key_scales": None, "value_scales": None, "sinks": None}
-    good |= {"scale": 1.0, "window": 0, "soft_cap": 0.0, "is_causal": True}
+    good |= {"sinks": None, "scale": 1.0, "window": 0, "soft_cap": 0.0, "is_causal": True}
+    good |= dict.fromkeys(("key_scales", "value_scales", "slopes", "biases"))
     kernels = NativeOps(None, 1)._kernels
     kernels.attention(**good, y=torch.zeros(3, 4, 8))
     with pytest.raises(ValueError, match=message):

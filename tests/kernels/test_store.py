@@ -25,6 +25,7 @@ SPECS = {
     "window": replace(PLAIN, window=21),
     "window of one": replace(PLAIN, window=1),
     "capped": replace(PLAIN, soft_cap=1.5),
+    "slopes and biases": replace(PLAIN, slopes=torch.linspace(-1, 1, 4), biases=torch.linspace(-1, 1, 28).view(4, 7)),
     "both ways": replace(PLAIN, is_causal=False),
     "both ways, window": replace(PLAIN, is_causal=False, window=19),
 }

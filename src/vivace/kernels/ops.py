@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from vivace.errors import ConfigError
 from vivace.kernels.quantized import StoredMatrix
 from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 
@@ -118,13 +119,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What an attention layer asks for: softmax(scale q k^T, capped, masked) v.
+    """What an attention layer asks for: softmax(scale q k^T, capped, biased, masked) v.
 
     heads, kv_heads   query head h reads key head h * kv_heads // heads
     window            a row sees itself and the window - 1 units before it, without causality as many after it;
                       None sees all
     soft_cap          scores become cap * tanh(score / cap)
     is_causal         false for encoders: a row sees every row of its sequence
+    slopes            (heads,) or None: a score gets slope * distance, the distance being unit - the row's own unit
+                      (ALiBi, Press et al., arXiv 2108.12409)
+    biases            (heads, 2 * reach + 1) or None: a score gets the bias of its distance, -reach .. reach; what is
+                      farther gets the bias at the end (relative positions in buckets: T5, arXiv 1910.10683)
+    Raises ConfigError where heads do not divide or a table has another shape.
     """
 
     heads: int
@@ -134,6 +140,19 @@ class AttentionSpec:
     window: int | None = None
     soft_cap: float | None = None
     is_causal: bool = True
+    slopes: Tensor | None = field(default=None, compare=False)
+    biases: Tensor | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.kv_heads < 1 or self.heads % self.kv_heads:
+            message = f"{self.heads} heads cannot share {self.kv_heads} key heads"
+            raise ConfigError(message, hint="the number of key heads divides the number of heads")
+        if self.slopes is not None and self.slopes.shape != (self.heads,):
+            raise ConfigError(f"slopes have the shape {tuple(self.slopes.shape)}, expected ({self.heads},)")
+        if self.biases is not None:
+            shape = tuple(self.biases.shape)
+            if len(shape) != 2 or shape[0] != self.heads or shape[1] % 2 == 0:
+                raise ConfigError(f"biases have the shape {shape}, expected ({self.heads}, an odd number)")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,15 @@
 namespace vivace {
 namespace {
 
-// Working memory of one thread, kept between calls because long contexts need megabytes.
+constexpr int64_t kStretchPanels = kStretchUnits / kPanel;
+
+// Working memory of one thread, kept between calls.
 struct Scratch {
-    std::vector<const void*> keys, values;
-    std::vector<const float*> key_scales, value_scales;
+    const void *keys[kStretchPanels], *values[kStretchPanels];
+    const float *key_scales[kStretchPanels], *value_scales[kStretchPanels];
     std::vector<uint8_t> gathered;
-    std::vector<float> scores;
+    std::vector<float> scores, outputs;
+    std::vector<AttentionSum> sums;
 };
 
 // Memory for `count` elements. It never shrinks: growing again would clear it.
@@ -69,66 +72,156 @@ void gather(const AttentionStep& step, const AttentionPart& part, int64_t first,
     }
 }
 
-// Point at the panels of the units that a part sees. Where the store holds no such panel it is gathered: of plain stores,
-// and of the units that stand in no page order.
-void list_panels(const AttentionStep& step, const AttentionPart& part, Scratch& scratch) {
+// Point at the panels of the units begin .. end - 1, the first of which stands in panel 0. Where the store holds no
+// such panel it is gathered: of plain stores, and of the units that stand in no page order.
+void list_panels(const AttentionStep& step, const AttentionPart& part, int64_t begin, int64_t end, Scratch& scratch) {
     const KvStore& store = step.store;
-    const int64_t base = part.base(step), begin = part.begin(step), end = part.end(step), size = bytes_of(store.format);
-    const int64_t whole = store.is_panels ? std::min(end, part.segment->paged) : 0;  // panels that end up to here stand
-    const bool has_scales = store.format == Format::kI8;
-    scratch.keys.clear();
-    scratch.values.clear();
-    scratch.key_scales.clear();
-    scratch.value_scales.clear();
-    const int64_t gathered = (end - std::max(base, whole)) / kPanel + 2, panel_bytes = GatheredPanel::bytes(store);
-    uint8_t* room = room_for(scratch.gathered, gathered * panel_bytes);
-    for (int64_t unit = base; unit < end; unit += kPanel) {
+    const int64_t size = bytes_of(store.format), panel_bytes = GatheredPanel::bytes(store);
+    const int64_t whole = store.is_panels ? part.segment->paged : 0;  // panels that end up to here stand
+    uint8_t* room = room_for(scratch.gathered, kStretchPanels * panel_bytes);
+    int panel = 0;
+    for (int64_t unit = begin / kPanel * kPanel; unit < end; unit += kPanel, ++panel) {
         const int64_t last = std::min(end, unit + kPanel);
         if (last <= whole) {
             const int64_t slot = slot_of(step, *part.segment, unit);
-            scratch.keys.push_back(static_cast<const uint8_t*>(store.keys) + store.key_at(slot, part.kv_head) * size);
-            scratch.values.push_back(static_cast<const uint8_t*>(store.values) + store.value_at(slot, part.kv_head) * size);
-            if (has_scales) {
-                scratch.key_scales.push_back(store.key_scales + store.scale_at(slot, part.kv_head));
-                scratch.value_scales.push_back(store.value_scales + store.scale_at(slot, part.kv_head));
+            const int64_t key = store.key_at(slot, part.kv_head), value = store.value_at(slot, part.kv_head);
+            scratch.keys[panel] = static_cast<const uint8_t*>(store.keys) + key * size;
+            scratch.values[panel] = static_cast<const uint8_t*>(store.values) + value * size;
+            if (store.format == Format::kI8) {
+                scratch.key_scales[panel] = store.key_scales + store.scale_at(slot, part.kv_head);
+                scratch.value_scales[panel] = store.value_scales + store.scale_at(slot, part.kv_head);
             }
             continue;
         }
-        const int64_t first = std::max(begin, unit);
-        const GatheredPanel panel(store, room);
+        const GatheredPanel gathered(store, room);
         const auto call = size == 4 ? &gather<uint32_t> : size == 2 ? &gather<uint16_t> : &gather<uint8_t>;
-        call(step, part, first, last, first - unit, panel);
-        scratch.keys.push_back(panel.keys);
-        scratch.values.push_back(panel.values);
-        scratch.key_scales.push_back(panel.scales);
-        scratch.value_scales.push_back(panel.scales + kPanel);
+        const int64_t first = std::max(begin, unit);
+        call(step, part, first, last, first - unit, gathered);
+        scratch.keys[panel] = gathered.keys;
+        scratch.values[panel] = gathered.values;
+        scratch.key_scales[panel] = gathered.scales;
+        scratch.value_scales[panel] = gathered.scales + kPanel;
         room += panel_bytes;
     }
 }
 
-void add_query(const AttentionStep& step, const AttentionPart& part, int64_t row, int64_t head, AttentionBlock& block) {
-    const Segment& segment = *part.segment;
-    const int64_t place = (segment.first_row + row) * step.heads + head;
+// A query of a part and the units that it sees.
+struct Query {
+    int64_t place;  // of all queries of the step: row * heads + head
+    int64_t head, unit, first, last;
+
+    Query(const AttentionStep& step, const AttentionPart& part, int64_t number) {
+        const int64_t group = step.heads / step.store.heads, row = part.first + number / group;
+        head = part.kv_head * group + number % group;
+        place = (part.segment->first_row + row) * step.heads + head;
+        unit = part.segment->position + row;
+        first = first_seen(step, *part.segment, row);
+        last = last_seen(step, *part.segment, row);
+    }
+
+    int64_t first_stretch() const { return first / kStretchUnits; }
+    bool sees(int64_t stretch) const { return first_stretch() <= stretch && last > stretch * kStretchUnits; }
+};
+
+void add_query(const AttentionStep& step, const Query& query, int64_t base, float* output, AttentionBlock& block) {
     const int i = block.query_count++;
-    block.queries[i] = step.q + place * step.store.key_dim;
-    block.outputs[i] = step.y + place * step.store.value_dim;
-    block.sinks[i] = step.sinks ? step.sinks + head : nullptr;
-    block.first[i] = first_seen(step, segment, row) - part.base(step);
-    block.last[i] = last_seen(step, segment, row) - part.base(step);
+    block.queries[i] = step.q + query.place * step.store.key_dim;
+    block.sums[i].output = output;
+    block.biases[i] = step.biases ? step.biases + query.head * (2 * step.bias_reach + 1) + step.bias_reach : nullptr;
+    block.slopes[i] = step.slopes ? step.slopes[query.head] : 0.0f;
+    block.at[i] = query.unit - base;
+    block.first[i] = std::max<int64_t>(0, query.first - base);
+    block.last[i] = std::min(block.units, query.last - base);
+}
+
+// The keys of the stretch that follows, where they stand in panels.
+void list_next_keys(const AttentionStep& step, const AttentionPart& part, int64_t end, AttentionBlock& block) {
+    const int64_t last = step.store.is_panels ? std::min(part.end(step), part.segment->paged) : 0;
+    for (int64_t i = 0; i < kNextPanels; ++i) {
+        const int64_t unit = end + i * kPanel;
+        block.next_keys[i] = nullptr;
+        if (unit + kPanel > last) continue;
+        const int64_t at = step.store.key_at(slot_of(step, *part.segment, unit), part.kv_head);
+        block.next_keys[i] = static_cast<const uint8_t*>(step.store.keys) + at * bytes_of(step.store.format);
+    }
+}
+
+// What the queries of a part take from one stretch: query i's sum goes to sums[i], and its output to the query's place
+// in y if this is its first stretch, else to outputs (queries, value_dim).
+void run_stretch(const AttentionStep& step, const AttentionPart& part, int64_t stretch, AttentionSum* sums,
+                 float* outputs, Scratch& scratch, const Table& table) {
+    const int64_t begin = std::max(part.begin(step), stretch * kStretchUnits);
+    const int64_t end = std::min(part.end(step), (stretch + 1) * kStretchUnits), base = begin / kPanel * kPanel;
+    list_panels(step, part, begin, end, scratch);
+    AttentionBlock block;
+    block.bias_reach = step.bias_reach;
+    block.has_slopes = step.slopes != nullptr;
+    block.keys = scratch.keys;
+    block.values = scratch.values;
+    block.key_scales = scratch.key_scales;
+    block.value_scales = scratch.value_scales;
+    block.format = step.store.format;
+    block.units = end - base;
+    block.key_dim = step.store.key_dim;
+    block.value_dim = step.store.value_dim;
+    block.scale = step.scale;
+    block.soft_cap = step.soft_cap;
+    block.score_stride = score_stride(kStretchUnits);
+    block.scores = room_for(scratch.scores, kBlockQueries * block.score_stride);
+    block.query_count = 0;
+    int64_t numbers[kBlockQueries];
+    list_next_keys(step, part, end, block);
+    const auto compute = [&] {
+        if (block.query_count > 0) table.attention_block(block);
+        for (int i = 0; i < block.query_count; ++i) sums[numbers[i]] = block.sums[i];
+        block.query_count = 0;
+    };
+    for (int64_t number = 0; number < part.queries(step); ++number) {
+        const Query query(step, part, number);
+        if (!query.sees(stretch)) continue;
+        if (block.query_count == kBlockQueries) compute();
+        numbers[block.query_count] = number;
+        const bool is_first = stretch == query.first_stretch();
+        float* output = is_first ? step.y + query.place * block.value_dim : outputs + number * block.value_dim;
+        add_query(step, query, base, output, block);
+    }
+    compute();
+}
+
+// One stretch after the other.
+void run_part(const AttentionStep& step, const AttentionPart& part, Scratch& scratch, const Table& table) {
+    const int64_t queries = part.queries(step), value_dim = step.store.value_dim;
+    AttentionSum* sums = room_for(scratch.sums, 2 * queries);
+    AttentionSum* later = sums + queries;
+    float* outputs = room_for(scratch.outputs, queries * value_dim);
+    const int64_t first = part.first_stretch(step), last = first + part.stretches(step);
+    for (int64_t stretch = first; stretch < last; ++stretch) {
+        run_stretch(step, part, stretch, stretch == first ? sums : later, outputs, scratch, table);
+        for (int64_t i = 0; i < queries && stretch > first; ++i) {
+            const Query query(step, part, i);
+            if (!query.sees(stretch)) continue;
+            if (stretch == query.first_stretch()) {
+                sums[i] = later[i];
+            } else {
+                table.attention_merge(sums[i], later[i], value_dim);
+            }
+        }
+    }
+    for (int64_t i = 0; i < queries; ++i) {
+        table.attention_finish(sums[i], step.sinks ? step.sinks + Query(step, part, i).head : nullptr, value_dim);
+    }
 }
 
 }  // namespace
 
 int64_t AttentionPart::begin(const AttentionStep& step) const { return first_seen(step, *segment, first); }
 int64_t AttentionPart::end(const AttentionStep& step) const { return last_seen(step, *segment, first + count - 1); }
-int64_t AttentionPart::base(const AttentionStep& step) const { return begin(step) / kPanel * kPanel; }
 
 int64_t AttentionPart::cost(const AttentionStep& step) const {
-    const int64_t queries = count * (step.heads / step.store.heads);
-    return (end(step) - begin(step)) * (step.store.key_dim + step.store.value_dim) * (queries + 2);
+    return (end(step) - begin(step)) * (step.store.key_dim + step.store.value_dim) * (queries(step) + 2);
 }
 
-std::vector<AttentionPart> attention_parts(const AttentionStep& step) {
+AttentionPlan::AttentionPlan(const AttentionStep& step, int threads) : step_(step) {
     const int64_t group = step.heads / step.store.heads;
     const int64_t most_rows = std::max<int64_t>(1, kBlockQueries / group);
     std::vector<AttentionPart> parts;
@@ -136,38 +229,58 @@ std::vector<AttentionPart> attention_parts(const AttentionStep& step) {
         for (int64_t first = 0; first < segment.row_count; first += most_rows)
             for (int64_t kv_head = 0; kv_head < step.store.heads; ++kv_head)
                 parts.push_back({&segment, first, std::min(most_rows, segment.row_count - first), kv_head});
-    return parts;
+    for (const auto& part : parts) cost_ += part.cost(step);
+    split(parts, threads);
 }
 
-void run_attention_part(const AttentionStep& step, const AttentionPart& part, const Table& table) {
-    thread_local Scratch scratch;
-    list_panels(step, part, scratch);
-    AttentionBlock block;
-    block.units = part.end(step) - part.base(step);
-    block.key_dim = step.store.key_dim;
-    block.value_dim = step.store.value_dim;
-    block.format = step.store.format;
-    block.scale = step.scale;
-    block.soft_cap = step.soft_cap;
-    block.score_stride = score_stride(block.units);
-    block.keys = scratch.keys.data();
-    block.values = scratch.values.data();
-    block.key_scales = scratch.key_scales.data();
-    block.value_scales = scratch.value_scales.data();
-    block.scores = room_for(scratch.scores, kBlockQueries * block.score_stride);
-    // More heads than a block holds share one key head only in extreme models: then the row is computed in several blocks.
-    const int64_t group = step.heads / step.store.heads;
-    block.query_count = 0;
-    for (int64_t row = part.first; row < part.first + part.count; ++row) {
-        for (int64_t head = part.kv_head * group; head < (part.kv_head + 1) * group; ++head) {
-            if (block.query_count == kBlockQueries) {
-                table.attention_block(block);
-                block.query_count = 0;
-            }
-            add_query(step, part, row, head, block);
+void AttentionPlan::split(const std::vector<AttentionPart>& parts, int64_t threads) {
+    constexpr int64_t kShares = 4;  // a part up to a thread's work by this is left whole
+    thread_local std::vector<AttentionSum> all_sums;
+    int64_t sum_count = 0;
+    for (const auto& part : parts) {
+        const int64_t stretches = part.stretches(step_);
+        if (threads > 1 && stretches > 1 && part.cost(step_) * threads * kShares > cost_) {
+            split_.push_back({part, nullptr});
+            sum_count += stretches * part.queries(step_);
+        } else {
+            items_.push_back({part, nullptr, 0});
         }
     }
-    table.attention_block(block);
+    thread_local std::vector<float> all_outputs;
+    AttentionSum* sums = room_for(all_sums, sum_count);
+    float* outputs = room_for(all_outputs, sum_count * step_.store.value_dim);
+    for (auto& one : split_) {
+        one.sums = sums;
+        const int64_t first = one.part.first_stretch(step_), stretches = one.part.stretches(step_);
+        for (int64_t stretch = first; stretch < first + stretches; ++stretch) {
+            items_.push_back({one.part, one.sums, stretch});
+        }
+        for (int64_t i = 0; i < stretches * one.part.queries(step_); ++i, outputs += step_.store.value_dim) {
+            (sums++)->output = outputs;
+        }
+    }
+}
+
+void AttentionPlan::run_item(int64_t item, const Table& table) const {
+    thread_local Scratch scratch;
+    const Item& it = items_[static_cast<size_t>(item)];
+    if (!it.sums) return run_part(step_, it.part, scratch, table);
+    const int64_t queries = it.part.queries(step_);
+    AttentionSum* sums = it.sums + (it.stretch - it.part.first_stretch(step_)) * queries;
+    run_stretch(step_, it.part, it.stretch, sums, sums->output, scratch, table);
+}
+
+void AttentionPlan::run_merge(int64_t merge, const Table& table) const {
+    const Split& one = split_[static_cast<size_t>(merge)];
+    const int64_t queries = one.part.queries(step_), first = one.part.first_stretch(step_);
+    for (int64_t i = 0; i < queries; ++i) {
+        const Query query(step_, one.part, i);
+        AttentionSum* sum = one.sums + (query.first_stretch() - first) * queries + i;
+        for (int64_t stretch = query.first_stretch() + 1; query.sees(stretch); ++stretch) {
+            table.attention_merge(*sum, one.sums[(stretch - first) * queries + i], step_.store.value_dim);
+        }
+        table.attention_finish(*sum, step_.sinks ? step_.sinks + query.head : nullptr, step_.store.value_dim);
+    }
 }
 
 }  // namespace vivace

@@ -1,8 +1,10 @@
-// y = softmax(scale q k^T, capped) v for some queries of one sequence and one key head, written once over a Vec16.
+// y = softmax(scale q k^T, capped, plus bias) v for some queries of one sequence and one key head, written once over a
+// Vec16.
 //
-// A score is one chain of fused multiply-adds over the head's dims; an output element is one chain over the units that
-// the query sees, from the first to the last. The sum of exponentials takes 16 lanes counted from the first unit seen.
-// So a query's result depends on what it sees alone: not on its neighbours, chunk or pages.
+// A score is one chain of fused multiply-adds over the head's dims; an output element is one chain over the units of a
+// block that the query sees, from the first to the last. The sum of exponentials takes 16 lanes counted from the first
+// unit seen. Sums of several blocks are merged in the order of their units. So a query's result depends on what it sees
+// alone, and on where blocks begin: not on its neighbours, chunk, pages or threads.
 #pragma once
 
 #include "activation_kernel.h"
@@ -16,10 +18,9 @@ struct AttentionKernel {
     static constexpr int kScoreQueries = Vec16::kTileRows > 2 ? 4 : 2, kScorePanels = kScoreQueries;
     // Queries that share the load of a value, times vectors of it.
     static constexpr int kValueQueries = kScoreQueries, kValueVectors = kScoreQueries;
-    static constexpr int64_t kFetchedPanels = 4;
     static constexpr int64_t kValueUnits = 4 * kPanel;  // units whose values stay in a cache for all queries
 
-    static void block(const AttentionBlock& b) {
+    static void block(AttentionBlock& b) {
         switch (b.format) {
             case Format::kF32: return run<Format::kF32>(b);
             case Format::kBf16: return run<Format::kBf16>(b);
@@ -28,9 +29,38 @@ struct AttentionKernel {
         }
     }
 
+    static void merge(AttentionSum& sum, const AttentionSum& later, int64_t value_dim) {
+        // One of the factors is 1, and multiplying by it changes nothing.
+        const bool is_larger = sum.largest >= later.largest;
+        const float drop = exp_of(is_larger ? later.largest - sum.largest : sum.largest - later.largest);
+        const float kept = is_larger ? 1.0f : drop, added = is_larger ? drop : 1.0f;
+        for (int64_t d = 0; d < value_dim; d += kPanel) {
+            const Vec16 old = mul(load_some<Vec16>(sum.output + d, value_dim - d, 0.0f), Vec16::all(kept));
+            const Vec16 more = load_some<Vec16>(later.output + d, value_dim - d, 0.0f);
+            store_some(fma(more, Vec16::all(added), old), sum.output + d, value_dim - d);
+        }
+        sum.total = sum.total * kept + later.total * added;
+        if (!is_larger) sum.largest = later.largest;
+    }
+
+    static void finish(AttentionSum& sum, const float* sink, int64_t value_dim) {
+        float kept = 1.0f, total = sum.total;
+        if (sink && sum.largest >= *sink) {
+            total += exp_of(*sink - sum.largest);
+        } else if (sink) {
+            kept = exp_of(sum.largest - *sink);
+            total = total * kept + 1.0f;
+        }
+        const Vec16 totals = Vec16::all(total);
+        for (int64_t d = 0; d < value_dim; d += kPanel) {
+            const Vec16 old = mul(load_some<Vec16>(sum.output + d, value_dim - d, 0.0f), Vec16::all(kept));
+            store_some(div(old, totals), sum.output + d, value_dim - d);
+        }
+    }
+
 private:
     template <Format F>
-    static void run(const AttentionBlock& b) {
+    static void run(AttentionBlock& b) {
         const int64_t panels = (b.units + kPanel - 1) / kPanel;
         for (int64_t panel = 0; panel < panels; panel += kScorePanels) {
             const bool is_last = panel + kScorePanels >= panels;
@@ -47,28 +77,34 @@ private:
                 }
             });
         }
-        float totals[kBlockQueries];
         for (int query = 0; query < b.query_count; ++query) {
-            totals[query] = exponentiate(b, query);
+            if (b.has_slopes) add_slope(b, query);
+            if (b.biases[query]) add_bias(b, query);
+            exponentiate(b, query);
             if (F == Format::kI8) scale_weights(b, query);
+            clear(b, query);
         }
-        for (int query = 0; query < b.query_count; ++query) clear(b, query);
         for (int64_t unit = 0; unit < b.units; unit += kValueUnits) {
             const int64_t end = smaller(b.units, unit + kValueUnits);
-            fetch<F>(b.values, (unit + kValueUnits) / kPanel, panels, b.value_dim);
+            if (unit + kValueUnits < b.units) {
+                fetch<F>(b.values, (unit + kValueUnits) / kPanel, panels, b.value_dim);
+            } else {
+                for (int64_t next = 0; next < kNextPanels && b.next_keys[next]; ++next) {
+                    fetch<F>(b.next_keys, next, next + 1, b.key_dim);
+                }
+            }
             for (int query = 0; query < b.query_count; query += kValueQueries) {
                 with_count<kValueQueries>(b.query_count - query,
                                           [&](auto count) { weigh_tile<F, count.value>(b, query, unit, end); });
             }
         }
-        for (int query = 0; query < b.query_count; ++query) divide(b, query, totals[query]);
     }
 
     // Ask memory for the next few panels: each stands at a place of its own, which processors do not foresee.
     template <Format F>
     static void fetch(const void* const* all, int64_t first, int64_t panels, int64_t dim) {
         const int64_t bytes = dim * kPanel * (F == Format::kF32 ? 4 : F == Format::kI8 ? 1 : 2);
-        for (int64_t panel = first; panel < smaller(panels, first + kFetchedPanels); ++panel) {
+        for (int64_t panel = first; panel < smaller(panels, first + kNextPanels); ++panel) {
             for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(all[panel]) + i, 0, 2);
         }
     }
@@ -137,28 +173,51 @@ private:
         }
     }
 
-    // Scores become e^(score - largest) in place. Returns their sum, the sink included.
-    static float exponentiate(const AttentionBlock& b, int query) {
+    // score += slope * (unit - at), over whole panels.
+    static void add_slope(const AttentionBlock& b, int query) {
+        alignas(64) float lanes[kPanel];
+        const int64_t panel = b.first[query] / kPanel * kPanel;
+        for (int i = 0; i < kPanel; ++i) lanes[i] = static_cast<float>(panel + i - b.at[query]);  // exact below 2^24
+        Vec16 distance = Vec16::load(lanes);
+        float* scores = b.scores + query * b.score_stride;
+        for (int64_t unit = panel; unit < b.last[query]; unit += kPanel) {
+            fma(distance, Vec16::all(b.slopes[query]), Vec16::load(scores + unit)).store(scores + unit);
+            distance = add(distance, Vec16::all(static_cast<float>(kPanel)));
+        }
+    }
+
+    // score += bias of the distance. Units farther than the table reaches get what its end holds.
+    static void add_bias(const AttentionBlock& b, int query) {
+        float* scores = b.scores + query * b.score_stride;
+        for (int64_t unit = b.first[query]; unit < b.last[query]; ++unit) {
+            const int64_t distance = larger(-b.bias_reach, smaller(b.bias_reach, unit - b.at[query]));
+            scores[unit] += b.biases[query][distance];
+        }
+    }
+
+    // Scores become e^(score - largest) in place.
+    static void exponentiate(AttentionBlock& b, int query) {
         float* scores = b.scores + query * b.score_stride + b.first[query];
         const int64_t count = b.last[query] - b.first[query];
-        const float lowest = -__builtin_inff();
-        Vec16::all(lowest).store(scores + count);  // so that whole vectors may be read
-        Vec16 most = Vec16::all(b.sinks[query] ? *b.sinks[query] : lowest);
+        Vec16::all(-__builtin_inff()).store(scores + count);  // so that whole vectors may be read
+        // Where all scores are minus infinity nothing is subtracted that would make a NaN of them.
+        Vec16 most = Vec16::all(-__FLT_MAX__);
         for (int64_t i = 0; i < count; i += kPanel) most = max(most, Vec16::load(scores + i));
-        const Vec16 largest = Vec16::all(lane_max(most));
+        b.sums[query].largest = lane_max(most);
+        const Vec16 largest = Vec16::all(b.sums[query].largest);
         Vec16 total = Vec16::zero();
         for (int64_t i = 0; i < count; i += kPanel) {
             const Vec16 power = exp(sub(Vec16::load(scores + i), largest));
             power.store(scores + i);
             total = add(total, power);
         }
-        float sum = lane_sum(total);
-        if (b.sinks[query]) {
-            alignas(64) float sink[kPanel];
-            exp(sub(Vec16::all(*b.sinks[query]), largest)).store(sink);
-            sum += sink[0];
-        }
-        return sum;
+        b.sums[query].total = lane_sum(total);
+    }
+
+    static float exp_of(float x) {
+        alignas(64) float lanes[kPanel];
+        exp(Vec16::all(x)).store(lanes);
+        return lanes[0];
     }
 
     // Values are codes: what a weight multiplies them with holds their scale.
@@ -178,7 +237,7 @@ private:
         return most;
     }
 
-    // outputs += e v over the units begin .. end - 1 that each query sees. Queries of a tile mostly see the same units:
+    // output += e v over the units begin .. end - 1 that each query sees. Queries of a tile mostly see the same units:
     // those are summed together, what comes before and after one by one.
     template <Format F, int Queries>
     static void weigh_tile(const AttentionBlock& b, int query, int64_t begin, int64_t end) {
@@ -199,11 +258,7 @@ private:
     }
 
     static void clear(const AttentionBlock& b, int query) {
-        for (int64_t d = 0; d < b.value_dim; ++d) b.outputs[query][d] = 0.0f;
-    }
-
-    static void divide(const AttentionBlock& b, int query, float total) {
-        for (int64_t d = 0; d < b.value_dim; ++d) b.outputs[query][d] /= total;
+        for (int64_t d = 0; d < b.value_dim; ++d) b.sums[query].output[d] = 0.0f;
     }
 
     template <Format F, int Queries>
@@ -214,7 +269,9 @@ private:
             weigh_dims<F, Queries, kValueVectors>(b, query, begin, end, d, kPanel);
         }
         if constexpr (kValueVectors > 2) {
-            for (; d + 2 * kPanel <= b.value_dim; d += 2 * kPanel) weigh_dims<F, Queries, 2>(b, query, begin, end, d, kPanel);
+            for (; d + 2 * kPanel <= b.value_dim; d += 2 * kPanel) {
+                weigh_dims<F, Queries, 2>(b, query, begin, end, d, kPanel);
+            }
         }
         for (; d < b.value_dim; d += kPanel) weigh_dims<F, Queries, 1>(b, query, begin, end, d, b.value_dim - d);
     }
@@ -224,8 +281,10 @@ private:
     static void weigh_dims(const AttentionBlock& b, int query, int64_t begin, int64_t end, int64_t d, int64_t rest) {
         const int64_t width = Vectors > 1 ? kPanel : rest;  // then known to the compiler
         Vec16 sum[Queries][Vectors];
-        for (int q = 0; q < Queries; ++q)
-            for (int v = 0; v < Vectors; ++v) sum[q][v] = load_some<Vec16>(b.outputs[query + q] + d + v * kPanel, width, 0.0f);
+        for (int q = 0; q < Queries; ++q) {
+            const float* output = b.sums[query + q].output + d;
+            for (int v = 0; v < Vectors; ++v) sum[q][v] = load_some<Vec16>(output + v * kPanel, width, 0.0f);
+        }
         while (begin < end) {
             const void* values = b.values[begin / kPanel];
             const int64_t stop = smaller(end, (begin / kPanel + 1) * kPanel);
@@ -240,7 +299,7 @@ private:
             }
         }
         for (int q = 0; q < Queries; ++q)
-            for (int v = 0; v < Vectors; ++v) store_some(sum[q][v], b.outputs[query + q] + d + v * kPanel, width);
+            for (int v = 0; v < Vectors; ++v) store_some(sum[q][v], b.sums[query + q].output + d + v * kPanel, width);
     }
 };
 

@@ -230,10 +230,7 @@ class NativeOps:
             page_size=where.page_size,
             **self._sequences(rows),
             sinks=sinks,
-            scale=spec.scale,
-            window=spec.window or 0,
-            soft_cap=spec.soft_cap or 0.0,
-            is_causal=spec.is_causal,
+            **_scoring(spec),
             y=y,
         )
         return y.flatten(1)
@@ -247,10 +244,7 @@ class NativeOps:
             heads=spec.heads,
             kv_heads=spec.kv_heads,
             starts=self._sequences(rows)["starts"],
-            scale=spec.scale,
-            window=spec.window or 0,
-            soft_cap=spec.soft_cap or 0.0,
-            is_causal=spec.is_causal,
+            **_scoring(spec),
             y=y,
         )
         return y
@@ -345,3 +339,10 @@ def _panels(weight: LinearWeight) -> Tensor:
 def _tensors(store: KVStore) -> dict[str, Tensor | None]:
     """The arguments that tell what a store holds."""
     return {name: getattr(store, name) for name in ("keys", "values", "key_scales", "value_scales")}
+
+
+def _scoring(spec: AttentionSpec) -> dict[str, Any]:
+    """The arguments that tell how units are scored and which are seen."""
+    where = {"window": spec.window or 0, "is_causal": spec.is_causal}
+    biases = {"slopes": spec.slopes, "biases": spec.biases}
+    return {"scale": spec.scale, "soft_cap": spec.soft_cap or 0.0, **where, **biases}

@@ -173,11 +173,10 @@ void Kernels::read_memory(const float* x, int64_t count) {
 }
 
 void Kernels::attention(const AttentionStep& step) {
-    const auto parts = attention_parts(step);
-    int64_t cost = 0;
-    for (const auto& part : parts) cost += part.cost(step);
-    const int64_t count = static_cast<int64_t>(parts.size());
-    share(count, count ? cost / count : 0, [&](int64_t item) { run_attention_part(step, parts[item], table_); });
+    const AttentionPlan plan(step, threads());
+    const int64_t items = plan.items();
+    share(items, items ? plan.cost() / items : 0, [&](int64_t item) { plan.run_item(item, table_); });
+    for (int64_t merge = 0; merge < plan.merges(); ++merge) plan.run_merge(merge, table_);
 }
 
 }  // namespace vivace

@@ -40,8 +40,11 @@ struct Segment {
 
 struct AttentionStep {
     const float* q;      // (rows, heads, key_dim)
-    const float* sinks;  // (heads) or null
-    float* y;            // (rows, heads, value_dim)
+    const float* sinks;   // (heads) or null
+    const float* slopes;  // (heads) or null: a score gets slope * (unit - the row's own)
+    const float* biases;  // (heads, 2 * bias_reach + 1) or null: and the bias of this distance
+    int64_t bias_reach;
+    float* y;  // (rows, heads, value_dim)
     KvStore store;
     int64_t heads;
     std::vector<int64_t> slots;
@@ -137,7 +140,7 @@ public:
 
     void rotate_keys(const KvRotation& rotation) { vivace::rotate_keys(rotation, table_); }
 
-    // y = softmax(scale q k^T, capped, masked) v.
+    // y = softmax(scale q k^T, capped, biased, masked) v.
     void attention(const AttentionStep& step);
 
     // The same within the sequences of a step, without a store.

@@ -8,12 +8,29 @@
 namespace vivace {
 namespace {
 
-// Which rows a row sees; `window` 0 means no window.
+// How units are scored and which ones a row sees, as Python tells it; `window` 0 means no window, `soft_cap` 0 no cap.
+struct Scoring {
+    float scale;
+    float soft_cap;
+    int64_t window;
+    bool is_causal;
+    const MaybeArray& slopes;
+    const MaybeArray& biases;
+};
+
 template <class Step>
-void set_reach(Step& step, int64_t window, bool is_causal) {
+void set_scoring(Step& step, const Scoring& scoring) {
     constexpr int64_t kFar = int64_t{1} << 40;
-    step.behind = window > 0 ? window - 1 : kFar;
-    step.ahead = is_causal ? 0 : step.behind;
+    step.behind = scoring.window > 0 ? scoring.window - 1 : kFar;
+    step.ahead = scoring.is_causal ? 0 : step.behind;
+    step.scale = scoring.scale;
+    step.soft_cap = scoring.soft_cap;
+    step.slopes = floats(scoring.slopes, "slopes", {step.heads});
+    step.biases = floats(scoring.biases, "biases", {step.heads, kAny});
+    if (!step.biases) return;
+    const int64_t width = size_of(*scoring.biases, 1);
+    if (width % 2 == 0) refuse("biases are a table of " + std::to_string(width) + " distances, expected an odd number");
+    step.bias_reach = width / 2;
 }
 
 void check_starts(const int64_t* starts, int64_t sequences, int64_t rows) {
@@ -101,15 +118,14 @@ void list_rows(AttentionStep& step, const Sequences& where, int64_t s) {
 Op attention(const Array& q, const Array& keys, const Array& values, const MaybeArray& key_scales,
              const MaybeArray& value_scales, const Array& table, int64_t page_size, const Array& starts,
              const Array& context, const MaybeArray& parent, const MaybeArray& sinks, float scale,
-             int64_t window, float soft_cap, bool is_causal, const Array& y) {
+             float soft_cap, int64_t window, bool is_causal, const MaybeArray& slopes, const MaybeArray& biases,
+             const Array& y) {
     AttentionStep step = step_of(q, y, store_of({keys, values, key_scales, value_scales}), sinks);
     const int64_t rows = size_of(q, 0), sequences = size_of(context, 0);
     if (page_size != step.store.page_size) {
         refuse("pages of " + std::to_string(page_size) + " units in a store of " + std::to_string(step.store.page_size));
     }
-    set_reach(step, window, is_causal);
-    step.scale = scale;
-    step.soft_cap = soft_cap;
+    set_scoring(step, {scale, soft_cap, window, is_causal, slopes, biases});
     const Sequences where{longs(starts, "starts", {sequences + 1}),
                           longs(context, "context", {kAny}),
                           parent && is_causal ? ints(*parent, "parent", {rows}) : nullptr,
@@ -125,8 +141,8 @@ Op attention(const Array& q, const Array& keys, const Array& values, const Maybe
             }};
 }
 
-Op attention_packed(const Array& qkv, int64_t heads, int64_t kv_heads, const Array& starts, float scale, int64_t window,
-                    float soft_cap, bool is_causal, const Array& y) {
+Op attention_packed(const Array& qkv, int64_t heads, int64_t kv_heads, const Array& starts, float scale, float soft_cap,
+                    int64_t window, bool is_causal, const MaybeArray& slopes, const MaybeArray& biases, const Array& y) {
     const int64_t rows = size_of(qkv, 0), sequences = size_of(starts, 0) - 1;
     PackedStep step{};
     step.heads = heads;
@@ -136,9 +152,7 @@ Op attention_packed(const Array& qkv, int64_t heads, int64_t kv_heads, const Arr
     step.qkv = floats(qkv, "qkv", {kAny, step.width()});
     step.y = floats(y, "y", {rows, heads * step.dim});
     step.starts = longs(starts, "starts", {kAny});
-    step.scale = scale;
-    step.soft_cap = soft_cap;
-    set_reach(step, window, is_causal);
+    set_scoring(step, {scale, soft_cap, window, is_causal, slopes, biases});
     return {{rows, sequences}, [=](Kernels& kernels, const Extent& extent) {
                 check_starts(step.starts, extent.sequences, extent.rows);
                 PackedStep now = step;
@@ -152,11 +166,12 @@ Op attention_packed(const Array& qkv, int64_t heads, int64_t kv_heads, const Arr
 void add_attention(Classes& c) {
     using nb::arg;
     add_op(c, "attention", &attention, arg("q"), arg("keys"), arg("values"), arg("key_scales").none(),
-           arg("value_scales").none(), arg("table"), arg("page_size"), arg("starts"),
-           arg("context"), arg("parent").none(), arg("sinks").none(), arg("scale"), arg("window"),
-           arg("soft_cap"), arg("is_causal"), arg("y"));
+           arg("value_scales").none(), arg("table"), arg("page_size"), arg("starts"), arg("context"),
+           arg("parent").none(), arg("sinks").none(), arg("scale"), arg("soft_cap"), arg("window"), arg("is_causal"),
+           arg("slopes").none(), arg("biases").none(), arg("y"));
     add_op(c, "attention_packed", &attention_packed, arg("qkv"), arg("heads"), arg("kv_heads"), arg("starts"),
-           arg("scale"), arg("window"), arg("soft_cap"), arg("is_causal"), arg("y"));
+           arg("scale"), arg("soft_cap"), arg("window"), arg("is_causal"), arg("slopes").none(), arg("biases").none(),
+           arg("y"));
 }
 
 }  // namespace vivace

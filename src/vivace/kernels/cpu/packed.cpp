@@ -47,8 +47,10 @@ void run_block(const PackedStep& step, int64_t first_row, int64_t units, int64_t
         const int64_t row = query / group, head = kv_head * group + query % group;
         const int i = block.query_count++;
         block.queries[i] = step.qkv + (first_row + row) * step.width() + head * step.dim;
-        block.outputs[i] = step.y + ((first_row + row) * step.heads + head) * step.dim;
-        block.sinks[i] = nullptr;
+        block.sums[i].output = step.y + ((first_row + row) * step.heads + head) * step.dim;
+        block.biases[i] = step.biases ? step.biases + head * (2 * step.bias_reach + 1) + step.bias_reach : nullptr;
+        block.slopes[i] = step.slopes ? step.slopes[head] : 0.0f;
+        block.at[i] = row - base * kPanel;
         block.first[i] = std::max<int64_t>(0, row - step.behind) - base * kPanel;
         block.last[i] = std::min(units, row + 1 + step.ahead) - base * kPanel;
     }
@@ -61,7 +63,10 @@ void run_block(const PackedStep& step, int64_t first_row, int64_t units, int64_t
     block.soft_cap = step.soft_cap;
     block.scores = scores;
     block.score_stride = score_stride(block.units);
+    block.bias_reach = step.bias_reach;
+    block.has_slopes = step.slopes != nullptr;
     table.attention_block(block);
+    for (int i = 0; i < block.query_count; ++i) table.attention_finish(block.sums[i], nullptr, step.dim);
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ struct PackedStep {
     float scale;
     float soft_cap;  // 0: none
     int64_t behind, ahead;
+    const float* slopes;  // (heads) or null, as in AttentionStep
+    const float* biases;  // (heads, 2 * bias_reach + 1) or null
+    int64_t bias_reach;
 
     int64_t width() const { return (heads + 2 * kv_heads) * dim; }
 };

@@ -36,20 +36,33 @@ enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kTanh };
 enum class Format { kF32, kBf16, kF16, kI8 };
 
 constexpr int kBlockQueries = 32;  // most queries of one attention block
+constexpr int kNextPanels = 4;     // panels that are fetched ahead
 
-// Some queries over the units of one sequence, for one key head. Query i sees units first[i] .. last[i] - 1. Units come
-// in panels of 16; what the panels hold beyond the units that are seen does not matter.
+// What a query takes from some units: sums over them of e^(score - largest) v and of e^(score - largest).
+struct AttentionSum {
+    float* output;  // (value_dim)
+    float largest;  // score
+    float total;
+};
+
+// Some queries over some units of one sequence, for one key head. Query i sees units first[i] .. last[i] - 1, at least
+// one. Units come in panels of 16; what the panels hold beyond the units that are seen does not matter.
 struct AttentionBlock {
     const float* queries[kBlockQueries];  // (key_dim) each
-    float* outputs[kBlockQueries];        // (value_dim) each
-    const float* sinks[kBlockQueries];    // one more logit each, or null
+    AttentionSum sums[kBlockQueries];     // the results
+    const float* biases[kBlockQueries];   // what is added to a score: biases[i][unit - at[i]], or null
+    float slopes[kBlockQueries];          // and slopes[i] * (unit - at[i])
+    int64_t at[kBlockQueries];
     int64_t first[kBlockQueries];
     int64_t last[kBlockQueries];
     int query_count;
+    int64_t bias_reach;  // biases are read from -bias_reach to bias_reach: farther units get what stands at the end
+    bool has_slopes;
     const void* const* keys;    // (units / 16) pointers to (key_dim, 16)
     const void* const* values;  // (units / 16) pointers to (16, value_dim)
     const float* const* key_scales;    // (units / 16) pointers to (16), of Format::kI8 alone
     const float* const* value_scales;  // the same
+    const void* next_keys[kNextPanels] = {};  // panels that the same thread reads after this block; null: none
     Format format;
     int64_t units;
     int64_t key_dim;
@@ -76,7 +89,11 @@ struct Table {
                       float* y);
     void (*route_scores)(const float* x, int64_t count, bool is_sigmoid, float* y);
     int64_t (*argmax_row)(const float* x, int64_t count);
-    void (*attention_block)(const AttentionBlock&);
+    void (*attention_block)(AttentionBlock&);
+    // Add what the same query takes from later units.
+    void (*attention_merge)(AttentionSum& sum, const AttentionSum& later, int64_t value_dim);
+    // The softmax-weighted mean, in place of `output`; `sink` is one more logit, without a value, or null.
+    void (*attention_finish)(AttentionSum& sum, const float* sink, int64_t value_dim);
     double (*multiply_add)(int64_t rounds);
     float (*read_memory)(const float* x, int64_t count);
 };

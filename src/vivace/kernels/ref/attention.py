@@ -1,7 +1,7 @@
 """Reference of `attention` and `attention_packed`: explicit scores, softmax and weighted sum, sequence by sequence.
 
-For query head h with key head g: p = softmax(scale q_h k_g^T, capped, masked), y_h = p v_g (Vaswani et al., arXiv
-1706.03762, section 3.2; grouped heads: arXiv 2305.13245).
+For query head h with key head g: p = softmax(scale q_h k_g^T, capped, biased, masked), y_h = p v_g (Vaswani et al.,
+arXiv 1706.03762, section 3.2; grouped heads: arXiv 2305.13245).
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ def attention(
         if first < last:
             low = lowest_unit(rows, sequence, spec)
             keys, values = gather(store, rows.groups[group], sequence, low, rows.context[sequence] + last - first)
-            visible = visibility(rows, sequence, low, spec)
-            y[first:last] = attend(q[first:last], keys, values, visible, spec, sinks)
+            visible, bias = visibility(rows, sequence, low, spec), None
+            if has_bias(spec):
+                units = depths(rows, sequence)
+                bias = score_bias(units[rows.context[sequence] :], units[low:], spec)
+            y[first:last] = attend(q[first:last], keys, values, visible, spec, sinks, bias)
     return y.flatten(1)
 
 
@@ -36,8 +39,9 @@ def attention_packed(qkv: Tensor, rows: Rows, spec: AttentionSpec) -> Tensor:
     y = torch.empty_like(q)
     for first, last in pairwise(rows.starts):
         if first < last:
-            visible = packed_visibility(last - first, spec)
-            y[first:last] = attend(q[first:last], k[first:last], v[first:last], visible, spec, None)
+            visible, units = packed_visibility(last - first, spec), torch.arange(last - first)
+            bias = score_bias(units, units, spec) if has_bias(spec) else None
+            y[first:last] = attend(q[first:last], k[first:last], v[first:last], visible, spec, None, bias)
     return y.flatten(1)
 
 
@@ -45,14 +49,21 @@ def split_qkv(qkv: Tensor, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]
     """The queries (rows, heads, head_dim), keys and values (rows, kv_heads, head_dim) of a fused projection."""
     sizes = [count * spec.head_dim for count in (spec.heads, spec.kv_heads, spec.kv_heads)]
     parts = torch.split(qkv, sizes, 1)
-    q, k, v = (part.reshape(qkv.shape[0], -1, spec.head_dim) for part in parts)
+    q, k, v = (part.reshape(len(part), part.shape[1] // spec.head_dim, spec.head_dim) for part in parts)
     return q, k, v
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, spec: AttentionSpec, sinks: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visible: Tensor | None,
+    spec: AttentionSpec,
+    sinks: Tensor | None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """q (n, heads, dim), k (m, kv_heads, dim), v (m, kv_heads, value_dim), visible (n, m) bool or None: all visible.
+    bias (heads, n, m) or None.
 
     Returns (n, heads, value_dim). Heads that share a key head are stacked, so that each key head is one product.
     """
@@ -62,12 +73,40 @@ def attend(
     if spec.soft_cap is not None:
         scores = torch.tanh(scores / spec.soft_cap) * spec.soft_cap
     scores = scores.view(spec.heads, n, m)
+    if bias is not None:
+        scores = scores + bias
     if visible is not None:
         scores = scores.masked_fill(~visible.to(q.device), float("-inf"))
     if sinks is not None:
         scores = torch.cat((scores, sinks.view(-1, 1, 1).expand(-1, n, 1)), -1)
     weights = torch.softmax(scores, -1)[..., :m].reshape(kv_heads, -1, m)
     return torch.matmul(weights, v.permute(1, 0, 2)).view(spec.heads, n, -1).transpose(0, 1)
+
+
+def has_bias(spec: AttentionSpec) -> bool:
+    return spec.slopes is not None or spec.biases is not None
+
+
+def score_bias(own: Tensor, units: Tensor, spec: AttentionSpec) -> Tensor:
+    """What is added to scores of rows at these units, (n,), over units (m,): (heads, n, m)."""
+    distance = units - own.view(-1, 1)
+    bias = torch.zeros(spec.heads, *distance.shape)
+    if spec.slopes is not None:
+        bias = bias + spec.slopes.view(-1, 1, 1) * distance
+    if spec.biases is not None:
+        reach = spec.biases.shape[1] // 2
+        bias = bias + spec.biases[:, distance.clamp(-reach, reach) + reach]
+    return bias
+
+
+def depths(rows: Rows, sequence: int) -> Tensor:
+    """The place of each unit of a sequence in its branch: its number, but for the rows of a draft tree."""
+    first, context = rows.starts[sequence], rows.context[sequence]
+    places = list(range(context + rows.starts[sequence + 1] - first))
+    if not rows.is_chain:
+        for row, parent in enumerate(rows.parent[first : rows.starts[sequence + 1]].tolist()):
+            places[context + row] = context if parent < 0 else places[context + parent - first] + 1
+    return torch.tensor(places)
 
 
 def gather(store: KVStore, rows: GroupRows, sequence: int, low: int, high: int) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,12 @@ from vivace.kernels.ref import linear as ref_linear
 from vivace.kernels.ref import norm as ref_norm
 from vivace.kernels.ref.attention import (
     attend,
+    depths,
     gather,
+    has_bias,
     lowest_unit,
     packed_visibility,
+    score_bias,
     split_qkv,
     visible_units,
 )
@@ -79,7 +82,9 @@ def attention(
         for row in range(last - first):
             seen = visible_units(rows, sequence, row, spec)
             k, v = _take(keys, seen, low), _take(values, seen, low)
-            parts.append(attend(_fresh(q, first + row), k, v, None, spec, sinks))
+            parts.append(
+                attend(_fresh(q, first + row), k, v, None, spec, sinks, _bias(rows, sequence, row, seen, spec))
+            )
     return _joined(parts, q, store.values.shape[-1], spec)
 
 
@@ -93,7 +98,9 @@ def attention_packed(qkv: Tensor, rows: Rows, spec: AttentionSpec) -> Tensor:
         keys, values, visible = k[first:last].clone(), v[first:last].clone(), packed_visibility(last - first, spec)
         for row in range(last - first):
             seen = slice(None) if visible is None else visible[row]
-            parts.append(attend(_fresh(q, first + row), keys[seen], values[seen], None, spec, None))
+            units = torch.arange(last - first)
+            bias = score_bias(units[row : row + 1], units[seen], spec) if has_bias(spec) else None
+            parts.append(attend(_fresh(q, first + row), keys[seen], values[seen], None, spec, None, bias))
     return _joined(parts, q, v.shape[-1], spec)
 
 
@@ -115,6 +122,14 @@ def _take(stored: Tensor, seen: range | list[int], low: int) -> Tensor:
     if isinstance(seen, range):
         return stored[seen.start - low : seen.stop - low].clone()
     return stored[torch.tensor(seen) - low]
+
+
+def _bias(rows: Rows, sequence: int, row: int, seen: range | list[int], spec: AttentionSpec) -> Tensor | None:
+    if not has_bias(spec):
+        return None
+    units = depths(rows, sequence)
+    own = rows.context[sequence] + row
+    return score_bias(units[own : own + 1], units[list(seen)], spec)
 
 
 def _joined(parts: list[Tensor], q: Tensor, value_dim: int, spec: AttentionSpec) -> Tensor:

@@ -27,6 +27,8 @@ const Table kAvx2Table = {
     RouteKernel<avx2::Vec16>::scores,
     ArgmaxKernel<avx2::Vec16>::row,
     AttentionKernel<avx2::Vec16>::block,
+    AttentionKernel<avx2::Vec16>::merge,
+    AttentionKernel<avx2::Vec16>::finish,
     CeilingKernel<avx2::Vec16>::multiply_add,
     CeilingKernel<avx2::Vec16>::read_memory,
 };

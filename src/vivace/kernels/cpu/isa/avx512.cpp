@@ -27,6 +27,8 @@ const Table kAvx512Table = {
     RouteKernel<avx512::Vec16>::scores,
     ArgmaxKernel<avx512::Vec16>::row,
     AttentionKernel<avx512::Vec16>::block,
+    AttentionKernel<avx512::Vec16>::merge,
+    AttentionKernel<avx512::Vec16>::finish,
     CeilingKernel<avx512::Vec16>::multiply_add,
     CeilingKernel<avx512::Vec16>::read_memory,
 };

@@ -27,6 +27,8 @@ const Table kPortableTable = {
     RouteKernel<portable::Vec16>::scores,
     ArgmaxKernel<portable::Vec16>::row,
     AttentionKernel<portable::Vec16>::block,
+    AttentionKernel<portable::Vec16>::merge,
+    AttentionKernel<portable::Vec16>::finish,
     CeilingKernel<portable::Vec16>::multiply_add,
     CeilingKernel<portable::Vec16>::read_memory,
 };
