@@ -8,9 +8,11 @@ TORCH_INDEX ?=
 MODEL ?= smollm2
 # Where other engines are: arguments of benchmarks/peers.py.
 PEERS ?=
+# Folder of llama.cpp's programs for prove-quality, if they are not on PATH.
+LLAMA ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity stories embeddings oracle scheduler identities speculation clients http soak size dense encoders
+PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -108,6 +110,9 @@ prove-tokens prove-perplexity prove-stories prove-embeddings: prove-%: $(TEST_ST
 
 prove-dense: $(TEST_STAMP)
 	$(BIN)/python -m tests.benchmarks.prove_dense --size $(SIZE)
+
+prove-quality: $(TEST_STAMP)
+	$(BIN)/python -m tests.real.prove_quality --size $(SIZE) $(if $(LLAMA),--llama $(LLAMA))
 
 prove-readme prove-size: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.architecture.prove_$* --size $(SIZE)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("smollm2", "gemma3-270m", "minilm")
 IDENTITIES = ("identities", "speculation")
 SERVE_PROOFS = ("clients", "http", "soak")
-REAL_PROOFS = ("stories", "embeddings", "perplexity", "tokens", "encoders")
+REAL_PROOFS = ("stories", "embeddings", "perplexity", "quality", "tokens", "encoders")
 
 
 @dataclass(frozen=True)
