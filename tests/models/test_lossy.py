@@ -127,6 +127,7 @@ def test_auto_leaves_out_the_layers_that_int8_ruins(load: Callable[..., Model], 
     model = load(ruined, activations="auto", kl_target=0.01)
     assert model.info.quality is not None and model.info.quality.divergence <= 0.01
     (measured,) = MeasuredFolder(tmp_path, model.info.digest).all()
+    assert measured.activations == model.info.activations and measured.activations in measured.describe()
     assert measured.lossy and not any(name.endswith("mlp.down") for name in measured.lossy)
 
 

@@ -14,7 +14,7 @@ import torch
 from vivace.config import ActivationFormat, KVFormat, WeightFormat
 from vivace.errors import ConfigError
 from vivace.kernels.ops import Ops
-from vivace.layers.precision import Layers, choose_lossy, integer_layers, with_lossy
+from vivace.layers.precision import Layers, choose_lossy, formats_text, integer_layers, with_lossy
 from vivace.models.base import Decoder
 from vivace.models.quality import against, read_text
 from vivace.weights.measured import Measured, MeasuredFolder, Quality
@@ -106,4 +106,5 @@ def _measure(model: Decoder, ops: Ops, lossy: Lossy, ids: Sequence[int]) -> Meas
     if lossy.activations == "auto":
         work = {name: layer.weight.outputs * layer.weight.inputs for name, layer in layers.items()}
         names = choose_lossy(work, divergence_of, lossy.kl_target, passes=PASSES)
-    return Measured(lossy.describe(), tuple(sorted(names)), quality_of(names, lossy.kv_format))
+    stated = formats_text(with_lossy(exact, names))
+    return Measured(lossy.describe(), tuple(sorted(names)), stated, quality_of(names, lossy.kv_format))

@@ -40,15 +40,17 @@ class Quality:
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement: what was asked for, the layers with int8 inputs (their names), and what that changes."""
+    """One measurement: what was asked for, the layers with int8 inputs (their names), what the layers take as
+    `layers.precision.formats_text` states it, and what all that changes."""
 
     features: str
     lossy: tuple[str, ...]
+    activations: str
     quality: Quality
 
     def describe(self) -> str:
         """One line of text."""
-        return f"{self.quality.describe()}, {len(self.lossy)} layers int8"
+        return f"{self.activations}: {self.quality.describe()}"
 
 
 class MeasuredFolder:
@@ -87,7 +89,8 @@ def _read(path: Path) -> Measured | None:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         quality = {name: kind(table["quality"][name]) for name, kind in _QUALITY_KINDS.items()}
-        return Measured(str(table["features"]), tuple(map(str, table["lossy"])), Quality(**quality))
+        lossy = tuple(map(str, table["lossy"]))
+        return Measured(str(table["features"]), lossy, str(table["activations"]), Quality(**quality))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
