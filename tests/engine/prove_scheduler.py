@@ -18,8 +18,9 @@ from random import Random
 from tests.engine.schedules import COUNTED, KINDS, Schedule
 from tests.proof import Proof
 from vivace.engine.batch import Keep, Lane, Outcome, PageGroup
+from vivace.engine.costs import StepCosts
 from vivace.engine.job import Job
-from vivace.engine.scheduler import Scheduler
+from vivace.engine.scheduler import Scheduler, SchedulerConfig
 
 SCHEDULES = {"small": 1_000, "full": 10_000}
 
@@ -79,7 +80,8 @@ def step_times(num_jobs: int, steps: int) -> list[int]:
     """Processor time in ns, sorted, that planning and accepting took per decode step of that many jobs."""
     groups = (PageGroup("all", 1, 16), PageGroup("last", 1, 16, Keep.LAST, 256))
     pages = 64 * num_jobs
-    scheduler = Scheduler([Lane("lane", groups, {"all": pages, "last": pages})])
+    lane = Lane("lane", groups, {"all": pages, "last": pages}, costs=StepCosts(5000, 150, 700, 3, 1))
+    scheduler = Scheduler([lane], SchedulerConfig(gap_limit=100_000))
     rng = Random(0)
     for number in range(num_jobs):
         scheduler.add(Job(number + 1, "lane", 512, 1000, keys=bytearray(rng.randbytes(4 * 512))))

@@ -83,7 +83,7 @@ def cpu_of(processes: list[psutil.Process]) -> list[float]:
 
 def main() -> None:
     with Proof("http", __doc__) as proof:
-        model, words, tokens, pairs = ("smollm2", 90, 128, 9) if proof.is_full else (str(TINY), 8, 24, 2)
+        model, words, tokens, pairs = ("smollm2", 90, 128, 7) if proof.is_full else (str(TINY), 8, 24, 2)
         settings: dict[str, Any] = {"kernels": "auto", "threads": None, "kv_bytes": 512 << 20}
         with Engine(EngineConfig(**settings)) as engine, serving([model], engine=settings) as server:
             name = engine.add_model(model).name
