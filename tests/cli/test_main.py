@@ -126,3 +126,8 @@ def test_a_reader_that_goes_away_ends_the_program_quietly() -> None:
         running.stdout.read(1)
         running.stdout.close()
         assert "Traceback" not in running.stderr.read()
+
+
+@pytest.mark.parametrize("verb", ["serve", "pull"])
+def test_usage_shows_names_that_may_be_left_out_in_single_brackets(vivace: Vivace, verb: str) -> None:
+    assert f"{verb} [OPTIONS] [MODEL]... " in vivace(verb, "--help").out.replace("\n", " ")

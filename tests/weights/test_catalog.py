@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -68,6 +69,12 @@ def test_what_cannot_be_a_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownModel):
         resolve(name, cache_dir=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [None, 7, ["smollm2"]])
+def test_what_is_no_text_is_refused_by_its_type(name: Any) -> None:
+    with pytest.raises(UnknownModel, match=f"is of type {type(name).__name__}, expected a text or a path"):
+        resolve(name)
 
 
 def test_a_path_upwards_is_a_path_and_never_a_name_in_the_cache(

@@ -18,7 +18,7 @@ ENGINE = flags_of(EngineConfig, panel="The engine")
 @with_flags(server=SERVER, engine=ENGINE)
 def serve(
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL...", help="Short names, hub ids or paths.", show_default=False)
+        list[str] | None, typer.Argument(metavar="MODEL", help="Short names, hub ids or paths.", show_default=False)
     ] = None,
     *,
     server: Given,

@@ -54,7 +54,7 @@ def resolve(
     Raises UnknownModel (no such name or path), ConfigError (a path without a model), DownloadError (network, disk,
     hash, licence; offline and not cached) and UnsupportedModel (a hub repository without usable weights).
     """
-    text = os.fspath(name_or_path)
+    text = _text_of(name_or_path)
     if not text.isprintable() or not 0 < len(text) <= MAX_NAME:
         raise UnknownModel(
             f"{ascii(text)[:80]} cannot be the name of a model", hint="give a short name such as smollm2"
@@ -219,3 +219,10 @@ def _not_cached(name: str, cache: Cache) -> DownloadError:
         reason="offline",
         hint=f"run `vivace pull {name}` once with the network on",
     )
+
+
+def _text_of(name: object) -> str:
+    if not isinstance(name, str | os.PathLike):
+        message = f"the name of a model is of type {type(name).__name__}, expected a text or a path"
+        raise UnknownModel(message, field="model", hint="give a short name such as smollm2")
+    return os.fspath(name)
