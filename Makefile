@@ -8,11 +8,11 @@ TORCH_INDEX ?=
 MODEL ?= smollm2
 # Where other engines are: arguments of benchmarks/peers.py.
 PEERS ?=
-# Folder of llama.cpp's programs for prove-quality, if they are not on PATH.
+# Folder of llama.cpp's programs for prove-quality and prove-cold, if they are not on PATH.
 LLAMA ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders
+PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders memory cold
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -113,6 +113,12 @@ prove-dense: $(TEST_STAMP)
 
 prove-quality: $(TEST_STAMP)
 	$(BIN)/python -m tests.real.prove_quality --size $(SIZE) $(if $(LLAMA),--llama $(LLAMA))
+
+prove-memory: $(TEST_STAMP)
+	$(BIN)/python -m tests.weights.prove_memory --size $(SIZE)
+
+prove-cold: $(TEST_STAMP)
+	$(BIN)/python -m tests.cli.prove_cold --size $(SIZE) $(if $(LLAMA),--llama $(LLAMA)/llama-cli)
 
 prove-readme prove-size: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.architecture.prove_$* --size $(SIZE)

@@ -51,6 +51,8 @@ class EngineConfig:
     kl_limit      KL divergence above which a lossy setting (int8 or auto activations, a kv_format but f32) is refused
     threads       threads that compute; left out: one for each core this process may use
     page_size     units a KV page holds
+    packed_bytes  disk for the packed weights of all models, which later starts read instead of packing again; those not
+                  used for longest go first; 0 keeps none
     kv_format     how keys and values are kept: f32, half the bytes as f16 or bf16, about a quarter as i8 (all lossy)
     kv_bytes      memory of the KV pages of one model; left out: half of what is free, or what all jobs need
     max_length    longest context a job may reach; left out: the model's own limit
@@ -72,6 +74,7 @@ class EngineConfig:
     kl_limit: float = 0.05
     threads: int | None = None
     page_size: int = 16
+    packed_bytes: int = 16 << 30
     kv_format: KVFormat = "f32"
     kv_bytes: int | None = None
     max_length: int | None = None
@@ -198,6 +201,7 @@ def _check(config: EngineConfig) -> None:
             _check_whole(name, getattr(config, name), 1, MAX_THREADS if name == "threads" else None)
     for name in ("page_size", "step_budget", "max_jobs", "max_waiting"):
         _check_whole(name, getattr(config, name), 1)
+    _check_whole("packed_bytes", config.packed_bytes, 0)
     _choice("check", config.check, get_args(CheckMode))
     for name in ("kl_target", "kl_limit"):
         value = getattr(config, name)

@@ -14,14 +14,15 @@ from vivace import __version__
 from vivace.cli import main as program
 
 VERBS = [verb.__name__ for verb in program.VERBS]
-HEAVY = ("torch", "transformers", "fastapi", "uvicorn", "huggingface_hub")
+HEAVY = ("torch", "numpy", "transformers", "fastapi", "uvicorn", "huggingface_hub")
 
 
-def test_help_of_the_program_and_of_every_verb_loads_nothing_heavy() -> None:
+def test_help_of_every_verb_and_the_list_of_models_load_nothing_heavy() -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from vivace.cli.main import make_app\n"
         f"for words in [[], *([verb] for verb in {VERBS})]:\n"
         "    assert CliRunner().invoke(make_app(), [*words, '--help']).exit_code == 0, words\n"
+        "assert CliRunner().invoke(make_app(), ['models']).exit_code == 0\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -10,7 +10,7 @@ from vivace.kernels import select
 from vivace.kernels.cpu import bind
 from vivace.kernels.ops import Ops, f32_weight
 
-MENU = {name for name in vars(Ops) if not name.startswith("_")} - {"pack_linear", "pack_table", "make_store"}
+MENU = {name for name in vars(Ops) if not name.startswith(("_", "pack_"))} - {"make_store"}
 
 
 @pytest.mark.parametrize("choice", ["auto", "ref", "rows"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from vivace.api.info import ModelInfo
 from vivace.api.results import Embedding
 from vivace.api.session import error_of
@@ -33,6 +31,8 @@ class EmbedSession:
             raise error_of(*reply.error)
         if self._data is None:
             raise Cancelled(f"the request ended before its vector was complete ({reply.finished})")
+        import numpy as np  # here, so that `vivace --help` does without
+
         return Embedding(np.frombuffer(self._data, dtype="<f4"), reply.usage)
 
 

@@ -20,6 +20,8 @@ from vivace.errors import ConfigError, EngineDied, InvalidRequest, UnknownModel,
 from vivace.kernels import select
 from vivace.kernels.checked import CheckedOps
 from vivace.kernels.cpu import bind as native
+from vivace.kernels.layout import LAYOUT_VERSION
+from vivace.kernels.rooms import HugePages
 from vivace.kernels.select import BoundOps
 from vivace.layers.precision import formats_text
 from vivace.models.base import Decoder, Encoder
@@ -36,7 +38,8 @@ from vivace.techniques.speculation import base as speculation
 from vivace.weights import catalog
 from vivace.weights.cache import ModelFiles
 from vivace.weights.measured import MeasuredFolder, Quality
-from vivace.weights.progress import Progress
+from vivace.weights.packed import open_rooms
+from vivace.weights.progress import Progress, Silent
 
 Pipeline = GeneratePipeline | EmbedPipeline
 
@@ -93,8 +96,7 @@ class Engine:
             reason = "its name is taken" if name in self._infos else "the engine runs already"
             raise ConfigError(f"cannot add the model '{name}': {reason}", hint="add each model once, before requests")
         text = load_text(files.path)
-        model = load_model(files.path, self.ops, is_checked=self.config.check != "off")
-        quality = None
+        model, quality = self._load(files, progress or Silent()), None
         if isinstance(model, Decoder):
             model, quality = self._verified(model, files, text, progress.note if progress else log.info)
         # Every operation of the menu is bound, so nothing of it stays abstract.
@@ -154,6 +156,18 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _load(self, files: ModelFiles, progress: Progress) -> Decoder | Encoder:
+        """The model of the files: its packed weights from an earlier start, else packed now and kept for the next."""
+        config, is_checked = self.config, self.config.check != "off"
+        if not config.packed_bytes or self.ops.native is None:
+            return load_model(files.path, self.ops, is_checked=is_checked, rooms=HugePages())
+        layout = f"layout {LAYOUT_VERSION}, weights {config.weights}, codes {config.activations != 'f32'}"
+        rooms = open_rooms(files, layout, config.packed_bytes)
+        model = load_model(files.path, self.ops, is_checked=is_checked, rooms=rooms)
+        if problem := rooms.keep():
+            progress.note(f"{files.name}: the packed weights are not kept for the next start: {problem}")
+        return model
+
     def _job(self, pipeline: Pipeline, request: GenerateRequest | EmbedRequest, job_id: int, on_reply: OnReply) -> Job:
         if isinstance(pipeline, GeneratePipeline) and isinstance(request, GenerateRequest):
             return pipeline.make_job(request, job_id, on_reply)
@@ -201,7 +215,7 @@ class Engine:
             config = replace(self.config, kv_bytes=kv_bytes)
             generate = GeneratePipeline(model, ops, config, name=name, end_ids=end_ids, digest=files.digest)
             limits = generate.limits
-            if self.config.max_gap_ms:
+            if self.config.max_gap_ms and self.config.check != "steps":  # whose times are no one's
                 machine = f"{hardware.cpu}, {self.config.threads} threads, {self.ops.bound['linear'].name}"
                 rows = min(self.config.max_jobs, self.config.step_budget)
                 generate.bound_gaps(cache_dir() / "costs", machine, rows)

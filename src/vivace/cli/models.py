@@ -14,6 +14,7 @@ from rich.table import Table
 from vivace import config
 from vivace.weights.cache import Cache, Record
 from vivace.weights.entries import Catalog, Entry
+from vivace.weights.packed_files import PackedFiles
 from vivace.weights.progress import size_text
 
 
@@ -35,9 +36,18 @@ class Row:
 def models(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
     cache_dir: Annotated[Path | None, typer.Option(help="Folder of downloads.", show_default="VIVACE_CACHE")] = None,
+    clear_packed: Annotated[
+        bool, typer.Option("--clear-packed", help="Remove the packed weights that earlier starts kept.")
+    ] = False,
 ) -> None:
-    """List the models with a short name and those in the cache, with size, licence and source."""
+    """List the models with a short name and those in the cache, with size, licence and source.
+
+    Below them are the packed weights of earlier starts, which make the next one faster.
+    """
     cache = Cache(cache_dir or config.cache_dir())
+    packed = PackedFiles(cache.root / "packed")
+    if clear_packed:
+        typer.echo(f"removed {size_text(packed.clear())} of packed weights", err=as_json)
     catalog = Catalog()
     rows = list_models(catalog, cache)
     if as_json:
@@ -50,6 +60,8 @@ def models(
         table.add_row(name, row.kind or "?", size, row.licence or "not stated", cached, row.title)
     Console().print(table)
     typer.echo(f"\ncache: {cache.root}")
+    for record in packed.records():
+        typer.echo(f"packed: {record.name or 'damaged, replaced when it is needed'}, {size_text(record.num_bytes)}")
 
 
 def list_models(catalog: Catalog, cache: Cache) -> list[Row]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vivace.kernels.ops import LinearWeight, Ops, Split, stored_weight
 from vivace.kernels.quantized import PlainMatrix, StoredMatrix
+from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 from vivace.layers.context import Context
 
 
@@ -34,11 +35,13 @@ class WeightSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """Where layers get their weights: tensors by name, the operations that pack them, and the device they go to."""
+    """Where layers get their weights: tensors by name, the operations that pack them, the device they go to, and
+    the rooms that packed ones stand in."""
 
     weights: WeightSource
     ops: Ops
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    rooms: Rooms = FRESH_MEMORY
 
     def take(self, name: str, *shape: int) -> Tensor:
         """A float32 weight on the device."""
@@ -53,11 +56,11 @@ class Loader:
     ) -> LinearWeight:
         """Matrices of the same inputs, one below the other, and their bias, as the operations want them."""
         bias = None if bias is None else bias.to(self.device)
-        return self.ops.pack_linear(stored_weight(self._placed(matrices), bias, slices, split))
+        return self.ops.pack_linear(stored_weight(self._placed(matrices), bias, slices, split), self.rooms)
 
     def pack_table(self, matrix: StoredMatrix, split: Split) -> LinearWeight:
         """A matrix whose rows are only looked up."""
-        return self.ops.pack_table(stored_weight(self._placed([matrix]), None, None, split))
+        return self.ops.pack_table(stored_weight(self._placed([matrix]), None, None, split), self.rooms)
 
     def _placed(self, matrices: Sequence[StoredMatrix]) -> Sequence[StoredMatrix]:
         if self.device.type == "cpu":

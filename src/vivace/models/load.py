@@ -11,6 +11,7 @@ import torch
 
 from vivace.errors import UnsupportedModel
 from vivace.kernels.ops import Ops
+from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 from vivace.layers.linear import Loader
 from vivace.models.base import Decoder, Encoder, Family
 from vivace.models.index import family_of_config, family_of_gguf
@@ -21,18 +22,24 @@ MAX_CONFIG_BYTES = 1 << 24
 
 
 def load_model(
-    path: Path, ops: Ops, device: torch.device | str = "cpu", *, is_checked: bool = False
+    path: Path,
+    ops: Ops,
+    device: torch.device | str = "cpu",
+    *,
+    is_checked: bool = False,
+    rooms: Rooms = FRESH_MEMORY,
 ) -> Decoder | Encoder:
     """The model of a Hugging Face folder, a .gguf file or a llama2.c checkpoint.
 
     is_checked  refuse weights that hold NaN or infinity
+    rooms       where packed weights stand
 
     Raises WeightError for a damaged file or weights that do not fit, UnsupportedModel for an unknown architecture or
     an option of it that is not known.
     """
     file = open_weights(path)
     family, config = read_config(file, read_config_json(path))
-    return build_model(file, family, config, ops, device, is_checked=is_checked)
+    return build_model(file, family, config, ops, device, is_checked=is_checked, rooms=rooms)
 
 
 def read_config(file: TensorFile, config_json: Mapping[str, Any] | None) -> tuple[Family, Any]:
@@ -59,10 +66,11 @@ def build_model(
     device: torch.device | str = "cpu",
     *,
     is_checked: bool = False,
+    rooms: Rooms = FRESH_MEMORY,
 ) -> Decoder | Encoder:
     """The model of a configuration with the file's weights; every tensor is used once or listed as ignored."""
     weights = Weights(file, family.renames.get(file.format, ()), family.sizes(config), is_checked=is_checked)
-    model: Decoder | Encoder = family.load(config, Loader(weights, ops, torch.device(device)))
+    model: Decoder | Encoder = family.load(config, Loader(weights, ops, torch.device(device), rooms))
     weights.finish(family.ignored.get(file.format, ()))
     return model
 

@@ -4,21 +4,25 @@
     <cache>/models/<name>/<digest, 16 digits>.json     their record: origin, licence, digests
     <cache>/models/<name>/.staging-<key>/...           what is being downloaded, kept if interrupted
     <cache>/models/<name>/.lock                        held while a process downloads this name
+    <cache>/digests/<digest of a path>.json            digest of a large local model, and what its files were then
 
 A record is written last, so that a folder without one is not a model.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -26,6 +30,8 @@ from vivace.errors import DownloadError
 from vivace.weights.partfile import CHUNK_BYTES, Expected, file_matches
 from vivace.weights.progress import Progress
 
+REMEMBERED_BYTES = 32 << 20  # smaller models are hashed at each start
+SETTLED_NS = 2_000_000_000  # after the last change of a file
 DIGITS = 16  # of a digest in a folder name: enough to tell the versions of one model apart
 
 
@@ -75,11 +81,12 @@ class ModelFiles:
     origin: str
     licence: str
     known_digest: str = ""
+    digests: Path | None = None  # folder where digests of local files are remembered
 
     @cached_property
     def digest(self) -> str:
         """sha256 (hex) of the file, or of the sorted list of a folder's paths and file digests."""
-        return self.known_digest or _digest_of(self.path)
+        return self.known_digest or _remembered_digest(self.path, self.digests)
 
 
 class Cache:
@@ -183,6 +190,33 @@ def folder_digest(files: Sequence[FileRecord]) -> str:
         return files[0].sha256
     lines = sorted(f"{file.sha256}  {file.path}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _remembered_digest(path: Path, folder: Path | None) -> str:
+    """The digest of a local model; of a large one it is not computed again while its files are what they were."""
+    stamp = [_stamp_of(file) for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    if folder is None or sum(entry[1] for entry in stamp) < REMEMBERED_BYTES:
+        return _digest_of(path)
+    place = folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:DIGITS]}.json"
+    try:
+        told = json.loads(place.read_text(encoding="utf-8"))
+        if told["stamp"] == stamp:
+            return str(told["digest"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    digest = _digest_of(path)
+    # A file that has just been written may change again without a change of its times: it is not trusted yet.
+    if max(entry[2] for entry in stamp) < time.time_ns() - SETTLED_NS:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_atomically(place, json.dumps({"digest": digest, "stamp": stamp}))
+    return digest
+
+
+def _stamp_of(path: Path) -> list[Any]:
+    """What changes when a file does: path, size, times of contents and entry, and which file it is."""
+    status = path.stat()
+    return [str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
 
 
 def _digest_of(path: Path) -> str:

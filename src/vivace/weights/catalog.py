@@ -66,7 +66,7 @@ def resolve(
     if text in entries:
         return _resolve_entry(entries[text], cache, options, refresh)
     if path := _as_path(text):
-        return _resolve_path(path)
+        return _resolve_path(path, cache.root / "digests")
     hub_name = parse_hub_name(text)
     if hub_name is None:
         raise UnknownModel(
@@ -86,7 +86,7 @@ def _as_path(text: str) -> Path | None:
         raise UnknownModel(f"{text[:80]} is no usable path: {error}", hint="give a short name or a hub id") from error
 
 
-def _resolve_path(path: Path) -> ModelFiles:
+def _resolve_path(path: Path, digests: Path) -> ModelFiles:
     if not path.exists():
         raise UnknownModel(
             f"there is no file or folder {path}", hint="check the path, or give a short name or a hub id"
@@ -97,12 +97,12 @@ def _resolve_path(path: Path) -> ModelFiles:
                 f"{path} is not a model: expected a .gguf file or a folder",
                 hint="for safetensors give the folder that holds config.json",
             )
-        return _local(path)
+        return _local(path, digests)
     if (path / "config.json").is_file():
-        return _local(path)
+        return _local(path, digests)
     ggufs = sorted(path.glob("*.gguf"))
     if len(ggufs) == 1:
-        return _local(ggufs[0])
+        return _local(ggufs[0], digests)
     found = f"{len(ggufs)} .gguf files" if ggufs else "neither config.json nor a .gguf file"
     raise ConfigError(
         f"the folder {path} holds {found}, expected a model",
@@ -110,9 +110,9 @@ def _resolve_path(path: Path) -> ModelFiles:
     )
 
 
-def _local(path: Path) -> ModelFiles:
+def _local(path: Path, digests: Path) -> ModelFiles:
     name = path.stem if path.is_file() else path.resolve().name
-    return ModelFiles(path, name, kind="", origin=f"local {path}", licence="")
+    return ModelFiles(path, name, kind="", origin=f"local {path}", licence="", digests=digests)
 
 
 def _resolve_entry(entry: Entry, cache: Cache, options: FetchOptions, refresh: bool) -> ModelFiles:
