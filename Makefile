@@ -12,7 +12,7 @@ PEERS ?=
 LLAMA ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders memory cold
+PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders memory cold speed
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -122,3 +122,6 @@ prove-cold: $(TEST_STAMP)
 
 prove-readme prove-size: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.architecture.prove_$* --size $(SIZE)
+
+prove-speed: $(TEST_STAMP)
+	$(BIN)/python -m tests.benchmarks.prove_speed --size $(SIZE) $(if $(PEERS),--peers "$(PEERS)")

@@ -2,9 +2,11 @@
 
     python -m benchmarks.peers FILE.gguf --llama BUILD/bin --openvino VENV/bin/python --prototype FOLDER --size full
 
-Each pair is one measurement of Vivace and one of the peer right after it, so that both meet the same moods of the
-machine; what counts is the median of the ratios of all pairs. A peer runs the file as it is and its own best 4-bit
-formats. One that is not there is skipped, with the reason and the way to install it (benchmarks/README.md).
+Each pair is one measurement of Vivace and one of the peer next to it (all variants of Vivace share the peer's), so that
+both meet the same moods of the machine; what counts is the median of the ratios of all pairs. A peer that is far behind
+the best one in a work after three pairs is not measured further there: ratios say how many pairs there are. A peer runs
+the file as it is and its own best 4-bit formats. One that is not there is skipped, with the reason and the way to
+install it (benchmarks/README.md).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.contenders import (
@@ -45,6 +48,7 @@ from vivace.weights.catalog import resolve
 KIND = "vivace bench peers"
 RESULTS = Path(__file__).parent / "results"
 FOUR_BIT = ("Q4_0", "Q4_K_M")
+SCREEN_PAIRS, SCREEN_SHARE = 3, 0.6  # a peer below this share of the best one's speed gets no more pairs of a work
 KV_NAMES = {  # what each engine calls the types of keys and values
     "f32": {"llama": "f32", "openvino": "f32"},
     "f16": {"llama": "f16", "openvino": "f16"},
@@ -172,7 +176,10 @@ def measure_alone(run: Run, variant: Contender, works: Sequence[Work]) -> None:
 
 
 def measure_peer(run: Run, variants: Sequence[Contender], entry: Entry, works: Sequence[Work], pairs: int) -> None:
-    """All pairs with one peer. A work that it cannot do is skipped, the others are done."""
+    """All pairs with one peer. A work that it cannot do is skipped, the others are done.
+
+    The prototype meets the variants of its own kind of activations, if any is named after it.
+    """
     say(f"starting {entry.name}")
     try:
         peer = entry.make()
@@ -181,12 +188,14 @@ def measure_peer(run: Run, variants: Sequence[Contender], entry: Entry, works: S
         return
     try:
         run.contenders[peer.name] = peer.about
+        own = [variant for variant in variants if peer.name == f"prototype {variant.name}"]
         for work in works:
             try:
                 peer.measure(work)  # warms up
                 for pair in range(pairs):
-                    for variant in variants:
-                        run.rows.append(one_pair(variant, peer, work, pair))
+                    run.rows += one_round(own or variants, peer, work, pair)
+                    if pair + 1 == SCREEN_PAIRS and is_far_behind(run.rows, peer.name, work):
+                        break
             except ContenderFailed as error:
                 run.skip(f"{peer.name}, {work.name}", error)
         for ratio in ratios(row for row in run.rows if row.get("peer_name") == peer.name):
@@ -195,20 +204,34 @@ def measure_peer(run: Run, variants: Sequence[Contender], entry: Entry, works: S
         peer.close()
 
 
-def one_pair(variant: Contender, peer: Contender, work: Work, pair: int) -> dict[str, Any]:
-    """One measurement of each, Vivace first."""
+def one_round(variants: Sequence[Contender], peer: Contender, work: Work, pair: int) -> list[dict[str, Any]]:
+    """One measurement of each, the peer after the first variant: a row for each variant."""
     began = time.time()
-    readings = {"vivace": variant.measure(work), "peer": peer.measure(work)}
-    names = {"vivace_name": variant.name, "peer_name": peer.name}
-    return {"work": work.name, "pair": pair, **names, **readings, "began": began, "load": os.getloadavg()[0]}
+    first, *others = variants
+    found = {first.name: first.measure(work)}
+    reading = peer.measure(work)
+    found |= {variant.name: variant.measure(work) for variant in others}
+    about = {"work": work.name, "pair": pair, "peer_name": peer.name, "peer": reading}
+    times = {"began": began, "load": os.getloadavg()[0]}
+    return [{**about, "vivace_name": name, "vivace": rate, **times} for name, rate in found.items()]
+
+
+def is_far_behind(rows: Sequence[dict[str, Any]], peer: str, work: Work) -> bool:
+    """Whether the peer's median of this work is below SCREEN_SHARE of another peer's; the prototype is no peer."""
+    rates: dict[str, list[float]] = {}
+    for row in rows:
+        if row["work"] == work.name and "peer" in row and not row["peer_name"].startswith("prototype"):
+            rates.setdefault(row["peer_name"], []).append(row["peer"]["tokens_per_s"])
+    best = max((median(values) for values in rates.values()), default=0.0)
+    return peer in rates and median(rates[peer]) < SCREEN_SHARE * best
 
 
 def peers_of(options: argparse.Namespace, model: Path, scratch: Path, run: Run) -> Iterator[Entry]:
     """The peers that were given, each on the file and on its own 4-bit formats."""
     for peer, entries in (
         ("prototype", prototype_entries),
-        ("llama.cpp", llama_entries),
         ("OpenVINO GenAI", openvino_entries),
+        ("llama.cpp", llama_entries),
         ("vLLM", vllm_entries),
     ):
         if options.only and not peer.lower().startswith(options.only.lower()):

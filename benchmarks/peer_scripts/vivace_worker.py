@@ -36,6 +36,8 @@ def main(model: str, *fields: str) -> None:
         about = {
             "version": f"{__version__}, commit {commit() or 'not known'}",
             "format": ", ".join(costs_of(pipeline.model, 0).formats),
+            "weight_bytes": costs_of(pipeline.model, 0).weight_bytes,
+            "unit_bytes": sum(group.unit_bytes for group in pipeline.lane.groups),
             "kv": ", ".join(sorted({store.format for store in pipeline.stores})),
             "flags": {**settings, "VIVACE_ISA": os.environ.get("VIVACE_ISA", "not set")},
         }

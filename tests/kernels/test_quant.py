@@ -24,6 +24,10 @@ pytestmark = pytest.mark.usefixtures("needs_native")
 
 TABLE = (-128, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 127)
 CODINGS = {
+    "2 bits": Coding(2, zero=2),
+    "2 bits, fine minima of 16": Coding(2, group=16, span=256, has_minimum=True, has_fine=True),
+    "3 bits, fine": Coding(3, group=16, span=256, zero=4, has_fine=True),
+    "3 bits, minima": Coding(3, has_minimum=True),
     "4 bits": Coding(4, zero=8),
     "4 bits, minima": Coding(4, has_minimum=True),
     "4 bits, fine": Coding(4, span=256, zero=4, has_fine=True, group=16),
@@ -38,7 +42,7 @@ CODINGS = {
     "6 bits, fine": Coding(6, group=16, span=256, zero=32, has_fine=True),
     "8 bits": Coding(8, zero=128),
 }
-FEW = ("4 bits, minima", "5 bits", "6 bits, fine", "8 bits")
+FEW = ("2 bits, fine minima of 16", "3 bits, fine", "4 bits, minima", "5 bits", "6 bits, fine", "8 bits")
 LEVELS = {"int14": 8191, "int8": 127}
 
 
@@ -80,6 +84,15 @@ def test_packing_loses_nothing(name: str, outputs: int) -> None:
     assert torch.equal(unpack_quant(weight), matrix.plain())
 
 
+@pytest.mark.parametrize("name", CODINGS)
+def test_codes_take_their_bits_and_no_more(name: str) -> None:
+    coding, weight = CODINGS[name], pack_native(stored_weight([Random(CODINGS[name], 48, 512)]), "int14")
+    factors = 2 if coding.has_minimum else 1
+    coarse = 512 / coding.span * (4 if coding.is_f32 else 2)
+    fine = 512 / coding.group if coding.has_fine else 0
+    assert len(weight.data) == 48 * (512 * coding.bits / 8 + factors * (coarse + fine))
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", CODINGS)
 @pytest.mark.parametrize("activations", LEVELS)
@@ -104,14 +117,14 @@ def test_all_instruction_sets_and_thread_counts_agree(name: str, activations: st
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", CODINGS)
 @pytest.mark.parametrize("activations", LEVELS)
 def test_a_row_is_the_same_bits_in_any_batch_at_any_place(isa: str, name: str, activations: str) -> None:
     native = NativeOps(isa, 1)
     weight = pack_native(_with_bias(stored_weight([Random(CODINGS[name], 100, 512, seed=3)])), activations)
     x = _inputs(150, 512)
     whole = native.linear(x, weight)
-    for first, last in ((0, 1), (149, 150), (1, 3), (5, 12), (7, 15), (3, 68), (40, 150)):
+    for first, last in ((0, 1), (149, 150), (1, 3), (2, 6), (5, 12), (7, 15), (3, 68), (40, 150)):
         assert torch.equal(native.linear(x[first:last].clone(), weight), whole[first:last])
     assert native.linear(x[:0], weight).shape == (0, 100)
 
@@ -125,7 +138,9 @@ def test_linear_add_is_linear_then_one_sum() -> None:
 
 def test_matrices_of_several_codings_form_one_weight() -> None:
     native, x = NativeOps(None, 2), _inputs(5, 512)
-    matrices = [Random(CODINGS[name], outputs, 512) for name, outputs in zip(FEW, (33, 16, 100, 49), strict=True)]
+    matrices = [
+        Random(CODINGS[name], outputs, 512) for name, outputs in zip(FEW, (20, 48, 33, 16, 100, 49), strict=True)
+    ]
     whole = pack_native(stored_weight(matrices), "int14")
     alone = [native.linear(x, pack_native(stored_weight([matrix]), "int14")) for matrix in matrices]
     assert torch.equal(native.linear(x, whole), torch.cat(alone, dim=1))

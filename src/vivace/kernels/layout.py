@@ -20,7 +20,7 @@ from vivace.kernels.quantized import PlainMatrix, StoredMatrix, rows_of
 from vivace.kernels.rooms import FRESH_MEMORY, Rooms
 
 PANEL = 16
-LAYOUT_VERSION = 1  # of everything that `pack_linear` makes: raise it with any change of the bytes, here or in cpu/
+LAYOUT_VERSION = 2  # of everything that `pack_linear` makes: raise it with any change of the bytes, here or in cpu/
 CHUNK_ELEMENTS = 1 << 17  # of a matrix that are packed at a time: they stay in the cache
 PANEL_FORMATS = MappingProxyType(
     {torch.float32: "f32_panel16", torch.bfloat16: "bf16_panel16", torch.float16: "f16_panel16"}

@@ -17,7 +17,7 @@ class Coding:
     """How codes become values: scale * table[code] with a table, scale * code + minimum with minima, else
     scale * (code - zero).
 
-    bits         of a code: 4, 5, 6 or 8
+    bits         of a code: 2 to 6, or 8
     group        inputs that share a scale
     span         inputs that share a coarse scale
     zero         a power of two, 1 to 128

@@ -49,12 +49,12 @@ class HugePages:
 
     def room(self, key: str, num_bytes: int) -> Room:
         if num_bytes > len(self._free):
-            self._free = _huge_bytes(max(num_bytes, CHUNK_BYTES))
+            self._free = huge_bytes(max(num_bytes, CHUNK_BYTES))
         data, self._free = self._free[:num_bytes], self._free[-(-num_bytes // ALIGNMENT) * ALIGNMENT :]
         return Room(data)
 
 
-def _huge_bytes(num_bytes: int) -> Tensor:
+def huge_bytes(num_bytes: int) -> Tensor:
     """Zeros, uint8 (num_bytes,), in huge pages if the system has them."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return fresh_bytes(num_bytes)

@@ -25,6 +25,7 @@ from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # public
 from vivace.errors import NotRecordable
 from vivace.kernels.cpu.bind import NativeOps
 from vivace.kernels.ops import Rows
+from vivace.kernels.rooms import huge_bytes
 from vivace.runtime.graphs import Buffer, Call, Program, Ref, Scalar, place
 
 ROWS, CHOSEN, SEQUENCES, BOUNDS = "rows", "chosen", "sequences", "sequences + 1"
@@ -181,7 +182,7 @@ class Replay:
         given = inputs or {}
         self.inputs = {buffer.name: self._input(buffer, given.get(buffer.name)) for buffer in program.inputs}
         offsets, total = place(program)
-        memory = torch.empty(total, dtype=torch.uint8)
+        memory = huge_bytes(max(1, total))
         self._tensors = {**self.inputs, **{b.name: self._view(memory, offsets[b.name], b) for b in program.buffers}}
         self.results = {name: self._tensors[buffer] for name, buffer in program.outputs.items()}
         self.bind(constants)

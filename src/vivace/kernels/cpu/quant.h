@@ -4,10 +4,11 @@
 // in a row form a block that is computed at a time, and panels that are left over are blocks of their own. A block of P
 // panels over G groups of 32 inputs is contiguous:
 //
-//   codes   [G] groups of: [4][P][64] nibbles, then for each bit above four [1][P][64] bytes of such bits;
-//           or, for eight bits, [8][P][64] bytes. 64 bytes are 16 outputs x 4 inputs. Byte vector j holds the nibbles of
-//           step j (inputs 4j .. 4j + 3) below those of step j + 4; with 5 bits, bit s of a byte belongs to step s; with
-//           6 bits, two bits belong to it, steps 0-3 in the first vector and 4-7 in the second.
+//   codes   [G] groups of byte vectors [P][64]: 64 bytes are 16 outputs x 4 inputs, and step s is inputs 4s .. 4s + 3.
+//           4 to 6 bits: vector j of four holds the lowest four bits of step j below those of step j + 4;
+//           2 and 3 bits: vector j of two holds the lowest two bits of steps 4j .. 4j + 3, the first of them lowest;
+//           then the bits above: one per code (3 and 5 bits), bit s of a byte belonging to step s, or two per code
+//           (6 bits), steps 0-3 in the first vector and 4-7 in the second. 8 bits: one vector for each step.
 //   coarse  [G * 32 / span] of [P][16] scales and [P][16] minima, float16 or float32
 //   fine    [G * 32 / group] of [P][16] int8 scales and [P][16] int8 minima, which multiply the coarse ones
 #pragma once
@@ -23,7 +24,7 @@ constexpr int kVector = 64;     // bytes: four inputs of 16 outputs
 constexpr int kQuantRows = 128;  // most rows of one block
 
 struct QuantLayout {
-    int bits;        // of a code: 4, 5, 6 or 8
+    int bits;        // of a code: 2 to 6, or 8
     int group;       // inputs of a scale: 16 or 32
     int span;        // inputs of a coarse scale: 32, or more when there are fine ones
     int zero;        // a power of two, 1 to 128; with minima it has no meaning

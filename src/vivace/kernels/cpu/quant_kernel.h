@@ -22,7 +22,8 @@ struct QuantKernel {
 
 private:
     struct Stretch {
-        const uint8_t* codes;
+        const QuantLayout* layout;
+        const uint8_t* codes;  // packed, or unpacked where the kernel says so
         const float* scales;
         const float* minima;
         const uint8_t* activations;
@@ -40,6 +41,7 @@ private:
         alignas(64) float scales[kStretch * 2 * Panels * kPanel], minima[kStretch * 2 * Panels * kPanel];
         for (int i = 0; i < b.rows * kSumStride; ++i) sums[i] = 0.0f;
         Stretch s;
+        s.layout = b.layout;
         s.tile_stride = b.groups * activation_bytes(b.planes);
         s.zero_shift = zero_shift(b.layout->zero);
         s.scales = scales;
@@ -53,13 +55,40 @@ private:
             s.codes = b.weights + begin * Panels * b.layout->code_bytes();
             s.activations = b.activations + begin * activation_bytes(b.planes);
             Unpacker<Vec16, Ints, Panels>::scales(*b.layout, b.weights, b.groups, begin, s.count, scales, minima);
-            if (b.layout->bits < 8) {
-                Unpacker<Vec16, Ints, Panels>::codes(*b.layout, s.codes, s.count, codes);
-                s.codes = codes;
-            }
-            choose<Panels>(b, s, sums);
+            with_codes(*b.layout, [&](auto bits, auto has_table) {
+                constexpr int kBits = bits.value;
+                constexpr bool kHasTable = has_table.value;
+                if constexpr (kBits < 8 && Panels > 1 && Dots::kDirectRows > 0) {
+                    if (b.rows <= Dots::kDirectRows && sweep_packed<Panels, kBits, kHasTable>(b, s, sums)) return;
+                }
+                if (kBits < 8) {
+                    Unpacker<Vec16, Ints, Panels>::template codes<kBits, kHasTable>(*b.layout, s.codes, s.count, codes);
+                    s.codes = codes;
+                }
+                sweep_plain<Panels, kBits < 8 && !kHasTable>(b, s, sums);
+            });
         }
         for (int row = 0; row < b.rows; ++row) finish(b, row, sums + row * kSumStride);
+    }
+
+    template <class T, T V>
+    struct Constant {
+        static constexpr T value = V;
+    };
+
+    // f(Constant<bits>, Constant<has a table>)
+    template <class F>
+    static void with_codes(const QuantLayout& layout, const F& f) {
+        const Constant<bool, false> no{};
+        if (layout.has_table) return f(Constant<int, 4>{}, Constant<bool, true>{});
+        switch (layout.bits) {
+            case 2: return f(Constant<int, 2>{}, no);
+            case 3: return f(Constant<int, 3>{}, no);
+            case 4: return f(Constant<int, 4>{}, no);
+            case 5: return f(Constant<int, 5>{}, no);
+            case 6: return f(Constant<int, 6>{}, no);
+            default: return f(Constant<int, 8>{}, no);
+        }
     }
 
     // The negative sums are stored 128 fold; this shift leaves them `zero` fold.
@@ -69,79 +98,112 @@ private:
         return shift;
     }
 
-    template <int Panels>
-    static void choose(const QuantBlock& b, Stretch& s, float* sums) {
+    // All rows over codes that are bytes; of the types with minima none has large codes.
+    template <int Panels, bool IsSmall>
+    static void sweep_plain(const QuantBlock& b, Stretch& s, float* sums) {
+        using Codes = PlainCodes<Ints, Panels>;
+        constexpr bool kIsSmall = IsSmall && !Dots::kTakesAnyCode;
+        with_form(b, [&](auto planes, auto halves) {
+            if (IsSmall && b.layout->has_minimum) {
+                sweep<Codes, Panels, planes.value, halves.value, true, kIsSmall>(Codes{}, b, s, sums);
+            } else {
+                sweep<Codes, Panels, planes.value, halves.value, false, kIsSmall>(Codes{}, b, s, sums);
+            }
+        });
+    }
+
+    // A few rows over codes as they stand in the block: unpacking them would take longer than their products. Done for the
+    // forms that files have, each a kernel of its own; false for others.
+    template <int Panels, int Bits, bool HasTable>
+    static bool sweep_packed(const QuantBlock& b, Stretch& s, float* sums) {
+        using Codes = PackedCodes<Ints, Panels, Bits, HasTable>;
+        constexpr bool kIsSmall = !HasTable && !Dots::kTakesAnyCode;
+        constexpr int kHalves = Bits == 4 || Bits == 5 ? 1 : 2;
+        if (b.layout->group * kHalves != kGroup) return false;
+        const Codes codes(*b.layout);
+        if (b.layout->has_minimum) {
+            if constexpr (Bits == 2 || (kHalves == 1 && !HasTable)) {
+                b.planes == 1 ? sweep<Codes, Panels, 1, kHalves, true, kIsSmall>(codes, b, s, sums)
+                              : sweep<Codes, Panels, 2, kHalves, true, kIsSmall>(codes, b, s, sums);
+                return true;
+            }
+        } else if constexpr (Bits != 2) {
+            b.planes == 1 ? sweep<Codes, Panels, 1, kHalves, false, kIsSmall>(codes, b, s, sums)
+                          : sweep<Codes, Panels, 2, kHalves, false, kIsSmall>(codes, b, s, sums);
+            return true;
+        }
+        return false;
+    }
+
+    // f(Constant<planes>, Constant<halves>)
+    template <class F>
+    static void with_form(const QuantBlock& b, const F& f) {
+        const Constant<int, 1> one{};
+        const Constant<int, 2> two{};
         const bool has_halves = b.layout->group == 16;
         if (b.planes == 1) {
-            has_halves ? choose<Panels, 1, 2>(b, s, sums) : choose<Panels, 1, 1>(b, s, sums);
+            has_halves ? f(one, two) : f(one, one);
         } else {
-            has_halves ? choose<Panels, 2, 2>(b, s, sums) : choose<Panels, 2, 1>(b, s, sums);
+            has_halves ? f(two, two) : f(two, one);
         }
     }
 
-    template <int Panels, int Planes, int Halves>
-    static void choose(const QuantBlock& b, Stretch& s, float* sums) {
-        const bool is_small = b.layout->has_small_codes();
-        if (b.layout->has_minimum) {
-            sweep<Panels, Planes, Halves, true, true>(b, s, sums);  // of the types with minima none has large codes
-        } else if (Dots::kTakesAnyCode || !is_small) {
-            sweep<Panels, Planes, Halves, false, false>(b, s, sums);
-        } else {
-            sweep<Panels, Planes, Halves, false, !Dots::kTakesAnyCode>(b, s, sums);
-        }
-    }
-
-    template <int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
-    static void sweep(const QuantBlock& b, Stretch& s, float* sums) {
+    template <class Codes, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
+    static void sweep(const Codes& codes, const QuantBlock& b, Stretch& s, float* sums) {
         constexpr int kRows = Dots::kTileRows;
         for (int row = 0; row < b.rows; row += kRows) {
             const uint8_t* activations = s.activations + row / kTile * s.tile_stride;
             float* kept = sums + row * kSumStride;
-            rest<kRows, Panels, Planes, Halves, HasMinimum, IsSmall>(b.rows - row, s, activations, row % kTile, kept);
+            rest<kRows, Codes, Panels, Planes, Halves, HasMinimum, IsSmall>(codes, b.rows - row, s, activations, row % kTile,
+                                                                           kept);
         }
     }
 
     // The tile of `rows` rows, at most Rows.
-    template <int Rows, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
-    static void rest(int rows, Stretch& s, const uint8_t* activations, int first, float* kept) {
+    template <int Rows, class Codes, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
+    static void rest(const Codes& codes, int rows, Stretch& s, const uint8_t* activations, int first, float* kept) {
         if constexpr (Rows > 1) {
             if (rows < Rows) {
-                return rest<Rows - 1, Panels, Planes, Halves, HasMinimum, IsSmall>(rows, s, activations, first, kept);
+                return rest<Rows - 1, Codes, Panels, Planes, Halves, HasMinimum, IsSmall>(codes, rows, s, activations, first,
+                                                                                         kept);
             }
         }
-        tile<Rows, Panels, Planes, Halves, HasMinimum, IsSmall>(s, activations, first, kept);
+        tile<Rows, Codes, Panels, Planes, Halves, HasMinimum, IsSmall>(codes, s, activations, first, kept);
     }
 
-    template <int Rows, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
-    __attribute__((noinline)) static void tile(Stretch& s, const uint8_t* activations, int first, float* kept) {
+    template <int Rows, class Codes, int Panels, int Planes, int Halves, bool HasMinimum, bool IsSmall>
+    __attribute__((noinline)) static void tile(const Codes& from, Stretch& s, const uint8_t* activations, int first,
+                                               float* kept) {
         constexpr int kHalfSteps = kSteps / Halves;
+        const Codes code = from;
         Vec16 sum[Rows][Panels];
         for (int r = 0; r < Rows; ++r)
             for (int p = 0; p < Panels; ++p) sum[r][p] = Vec16::load(kept + r * kSumStride + p * kPanel);
         const uint8_t* codes = s.codes;
         const float *scales = s.scales, *minima = s.minima;
         const uint8_t* ahead = s.ahead;
-        for (int64_t g = 0; g < s.count; ++g, activations += activation_bytes(Planes)) {
+        for (int64_t g = 0; g < s.count; ++g, activations += activation_bytes(Planes), codes += Codes::kGroupBytes) {
             for (int64_t i = 0; i < s.ahead_lines; ++i, ahead += kVector) __builtin_prefetch(ahead, 0, 2);
             const auto& head = *reinterpret_cast<const ActivationGroup*>(activations);
             const auto* plane = reinterpret_cast<const int8_t*>(activations + sizeof(ActivationGroup)) + first * kGroup;
-            for (int half = 0; half < Halves; ++half, plane += 16, codes += kHalfSteps * Panels * kVector) {
+#pragma GCC unroll 2
+            for (int half = 0; half < Halves; ++half) {
                 const int which = Halves == 1 ? 0 : 1 + half;
                 Ints dot[Rows][Panels];
                 if (Planes == 1) {
                     for (int r = 0; r < Rows; ++r)
                         for (int p = 0; p < Panels; ++p) dot[r][p] = start<HasMinimum>(s, head.negative[which][first + r]);
-                    dots<Rows, Panels, kHalfSteps, IsSmall>(codes, plane, dot);
+                    dots<Rows, Panels, kHalfSteps, IsSmall>(code, codes, half * kHalfSteps, plane, dot);
                 } else {
                     for (int r = 0; r < Rows; ++r)
                         for (int p = 0; p < Panels; ++p) dot[r][p] = Ints::all(0);
-                    dots<Rows, Panels, kHalfSteps, IsSmall>(codes, plane, dot);
+                    dots<Rows, Panels, kHalfSteps, IsSmall>(code, codes, half * kHalfSteps, plane, dot);
                     // The high plane counts 64 fold; products with the low one (0 .. 63) are small for any code.
                     for (int r = 0; r < Rows; ++r) {
                         const Ints from = start<HasMinimum>(s, head.negative[which][first + r]);
                         for (int p = 0; p < Panels; ++p) dot[r][p] = add(shift_left(dot[r][p], 6), from);
                     }
-                    dots<Rows, Panels, kHalfSteps, true>(codes, plane + kTile * kGroup, dot);
+                    dots<Rows, Panels, kHalfSteps, true>(code, codes, half * kHalfSteps, plane + kTile * kGroup, dot);
                 }
                 for (int p = 0; p < Panels; ++p, scales += kPanel, minima += kPanel) {
                     const Vec16 scale = Vec16::load(scales);
@@ -165,13 +227,14 @@ private:
         return Ints::all(HasMinimum ? 0 : negative >> s.zero_shift);
     }
 
-    // dot[r][p] += the products of `Steps` steps, four inputs each.
-    template <int Rows, int Panels, int Steps, bool IsSmall>
-    static inline void dots(const uint8_t* codes, const int8_t* plane, Ints (&dot)[Rows][Panels]) {
+    // dot[r][p] += the products of the steps `begin` .. begin + Steps - 1, four inputs each.
+    template <int Rows, int Panels, int Steps, bool IsSmall, class Codes>
+    static inline __attribute__((always_inline)) void dots(const Codes& from, const uint8_t* codes, int begin,
+                                                           const int8_t* plane, Ints (&dot)[Rows][Panels]) {
 #pragma GCC unroll 8
-        for (int step = 0; step < Steps; ++step) {
+        for (int step = begin; step < begin + Steps; ++step) {
             Ints code[Panels];
-            for (int p = 0; p < Panels; ++p) code[p] = Ints::load(codes + (step * Panels + p) * kVector);
+            for (int p = 0; p < Panels; ++p) code[p] = from.at(codes, step, p);
             for (int r = 0; r < Rows; ++r) {
                 const Ints four = Ints::all_of(plane + r * kGroup + step * 4);
                 for (int p = 0; p < Panels; ++p) dot[r][p] = Dots::template add<IsSmall>(dot[r][p], code[p], four);

@@ -18,38 +18,49 @@ uint32_t four_bytes(const uint8_t* p) {
 
 void put(uint8_t* p, uint32_t four) { std::memcpy(p, &four, sizeof four); }
 
-// The codes of one output and group, (32), into their lane of a block of `panels`; `out` is this lane of vector 0.
+// Bits of a code that stand in the first vectors: whole codes of 8 bits, else the lowest 2 or 4.
+int low_bits(int bits) { return bits == 8 ? 8 : bits < 4 ? 2 : 4; }
+
+// Where bits of the codes of a step stand: the vector, and the place within its bytes.
+struct Spot {
+    int vector, place;
+};
+
+Spot low_spot(int bits, int step) {
+    switch (low_bits(bits)) {
+        case 8: return {step, 0};
+        case 4: return {step % 4, step / 4 * 4};
+        default: return {step / 4, step % 4 * 2};
+    }
+}
+
+Spot high_spot(int bits, int step) {
+    const int low = low_bits(bits), width = bits - low, steps = kSteps / width;
+    return {low + step / steps, step % steps * width};
+}
+
+// The codes of one output and group, (32), into their lane of a block; `out` is this lane of vector 0.
 void pack_codes(int bits, const uint8_t* codes, int64_t vector_stride, uint8_t* out) {
-    if (bits == 8) {
-        for (int step = 0; step < kSteps; ++step) put(out + step * vector_stride, four_bytes(codes + step * 4));
-        return;
-    }
-    constexpr uint32_t kLow = 0x0f0f0f0f;
-    for (int j = 0; j < 4; ++j) {
-        const uint32_t low = four_bytes(codes + j * 4), high = four_bytes(codes + 16 + j * 4);
-        put(out + j * vector_stride, (low & kLow) | (high & kLow) << 4);
-    }
-    const int width = bits - 4, steps = width ? kSteps / width : 0;
-    const uint32_t mask = 0x01010101u * ((1u << width) - 1u);
-    for (int plane = 0; plane < width; ++plane) {
-        uint32_t collected = 0;
-        for (int s = 0; s < steps; ++s) {
-            collected |= (four_bytes(codes + (plane * steps + s) * 4) >> 4 & mask) << (s * width);
-        }
-        put(out + (4 + plane) * vector_stride, collected);
+    const int low = low_bits(bits);
+    for (int vector = 0; vector < bits; ++vector) put(out + vector * vector_stride, 0);
+    const auto add = [&](Spot spot, uint32_t four) {
+        uint8_t* to = out + spot.vector * vector_stride;
+        put(to, four_bytes(to) | four << spot.place);
+    };
+    for (int step = 0; step < kSteps; ++step) {
+        const uint32_t four = four_bytes(codes + step * 4);
+        add(low_spot(bits, step), four & 0x01010101u * ((1u << low) - 1u));
+        if (bits > low) add(high_spot(bits, step), four >> low & 0x01010101u * ((1u << (bits - low)) - 1u));
     }
 }
 
 uint32_t code_at(const QuantLayout& layout, int input, int64_t vector_stride, const uint8_t* lane) {
-    const int step = input / 4, byte = input % 4;
-    if (layout.bits == 8) return lane[step * vector_stride + byte];
-    uint32_t code = lane[step % 4 * vector_stride + byte] >> (step < 4 ? 0 : 4) & 15u;
-    const int width = layout.bits - 4;
-    if (width) {
-        const int steps = kSteps / width;
-        const uint32_t bits = lane[(4 + step / steps) * vector_stride + byte];
-        code |= (bits >> (step % steps * width) & ((1u << width) - 1u)) << 4;
-    }
+    const int step = input / 4, byte = input % 4, low = low_bits(layout.bits);
+    const auto bits_at = [&](Spot spot, int width) {
+        return lane[spot.vector * vector_stride + byte] >> spot.place & ((1u << width) - 1u);
+    };
+    uint32_t code = bits_at(low_spot(layout.bits, step), low);
+    if (layout.bits > low) code |= bits_at(high_spot(layout.bits, step), layout.bits - low) << low;
     return layout.has_table ? layout.table[code] : code;
 }
 
@@ -59,7 +70,7 @@ QuantMatrix::QuantMatrix(const QuantLayout& layout, int64_t outputs, int64_t inp
     : layout_(layout), outputs_(outputs), groups_(inputs / kGroup), data_(data) {}
 
 int64_t QuantMatrix::data_bytes(const QuantLayout& l, int64_t outputs, int64_t inputs) {
-    const bool is_code = l.bits == 4 || l.bits == 5 || l.bits == 6 || l.bits == 8;
+    const bool is_code = (l.bits >= 2 && l.bits <= 6) || l.bits == 8;
     const bool is_table = !l.has_table || (l.bits == 4 && !l.has_minimum);
     const bool is_minimum = !l.has_minimum || l.has_small_codes();
     const bool is_zero = l.zero > 0 && l.zero <= 128 && (l.zero & (l.zero - 1)) == 0;

@@ -1,5 +1,6 @@
 // Weights of some groups of a block, from their packed form to what the dot products read, written once over a Vec16 and
-// its Ints: codes as bytes [groups][8 steps][panels][64], scales and minima as floats [groups][halves][panels][16].
+// its Ints: codes as bytes, from the block itself or from a buffer [groups][8 steps][panels][64], scales and minima as
+// floats [groups][halves][panels][16].
 #pragma once
 
 #include "math16.h"
@@ -7,12 +8,64 @@
 
 namespace vivace {
 
+// The code bytes of one step and panel of a packed group. `step` is known to the compiler where loops are unrolled.
+template <class Ints, int Panels, int Bits, bool HasTable>
+struct PackedCodes {
+    static constexpr int64_t kGroupBytes = Bits * Panels * kVector;
+
+    Ints table;
+
+    explicit PackedCodes(const QuantLayout& layout) : table(Ints::four_times(layout.table)) {}
+
+    inline Ints at(const uint8_t* group, int step, int panel) const {
+        const uint8_t* codes = group + panel * kVector;
+        if (Bits == 8) return Ints::load(codes + step * Panels * kVector);
+        if (Bits < 4) {
+            const Ints four = Ints::load(codes + step / 4 * Panels * kVector);
+            const Ints low = bit_and(shift16_right(four, step % 4 * 2), Ints::all_bytes(3));
+            return Bits == 2 ? low : bit_or(low, high(codes + 2 * Panels * kVector, step));
+        }
+        const Ints both = Ints::load(codes + step % 4 * Panels * kVector);
+        const Ints low = bit_and(step < 4 ? both : shift16_right(both, 4), Ints::all_bytes(15));
+        if (HasTable) return look_up(table, low);
+        return Bits == 4 ? low : bit_or(low, high(codes + 4 * Panels * kVector, step));
+    }
+
+private:
+    static constexpr int kLow = Bits < 4 ? 2 : 4;                           // bits that stand in the first vectors
+    static constexpr int kWidth = Bits > kLow && Bits < 8 ? Bits - kLow : 1;  // bits that stand in the others
+
+    // The bits of a step above the lowest kLow, in their place.
+    static inline Ints high(const uint8_t* planes, int step) {
+        constexpr int kPlaneSteps = kSteps / kWidth;
+        const Ints plane = Ints::load(planes + step / kPlaneSteps * Panels * kVector);
+        const int place = step % kPlaneSteps * kWidth;
+        const Ints moved = place < kLow ? shift16_left(plane, kLow - place) : shift16_right(plane, place - kLow);
+        return bit_and(moved, Ints::all_bytes(((1 << kWidth) - 1) << kLow));
+    }
+};
+
+// The same of a group that was unpacked.
+template <class Ints, int Panels>
+struct PlainCodes {
+    static constexpr int64_t kGroupBytes = kSteps * Panels * kVector;
+
+    inline Ints at(const uint8_t* group, int step, int panel) const {
+        return Ints::load(group + (step * Panels + panel) * kVector);
+    }
+};
+
 template <class Vec16, class Ints, int Panels>
 struct Unpacker {
-    static constexpr int64_t kStepBytes = Panels * kVector;
-
+    template <int Bits, bool HasTable>
     static void codes(const QuantLayout& layout, const uint8_t* packed, int64_t count, uint8_t* out) {
-        layout.has_table ? codes_of<true>(layout, packed, count, out) : codes_of<false>(layout, packed, count, out);
+        using Packed = PackedCodes<Ints, Panels, Bits, HasTable>;
+        const Packed from(layout);
+        for (int64_t g = 0; g < count; ++g, packed += Packed::kGroupBytes, out += kSteps * Panels * kVector) {
+#pragma GCC unroll 8
+            for (int step = 0; step < kSteps; ++step)
+                for (int p = 0; p < Panels; ++p) from.at(packed, step, p).store(out + (step * Panels + p) * kVector);
+        }
     }
 
     static void scales(const QuantLayout& layout, const uint8_t* block, int64_t groups, int64_t begin, int64_t count,
@@ -22,26 +75,6 @@ struct Unpacker {
     }
 
 private:
-    template <bool HasTable>
-    static void codes_of(const QuantLayout& layout, const uint8_t* packed, int64_t count, uint8_t* out) {
-        const Ints table = Ints::four_times(layout.table);
-        const int64_t group_bytes = Panels * layout.code_bytes();
-        for (int64_t g = 0; g < count; ++g, packed += group_bytes, out += kSteps * kStepBytes) {
-#pragma GCC unroll 12
-            for (int64_t at = 0; at < 4 * kStepBytes; at += kVector) {
-                const Ints both = Ints::load(packed + at);
-                Ints low = bit_and(both, Ints::all_bytes(15)), high = bit_and(shift16_right(both, 4), Ints::all_bytes(15));
-                if (HasTable) {
-                    low = look_up(table, low);
-                    high = look_up(table, high);
-                }
-                low.store(out + at);
-                high.store(out + at + 4 * kStepBytes);
-            }
-            if (layout.bits > 4) add_bits(layout.bits - 4, packed + 4 * kStepBytes, out);
-        }
-    }
-
     template <bool HasMinimum>
     static void scales_of(const QuantLayout& layout, const uint8_t* block, int64_t groups, int64_t begin, int64_t count,
                           float* scales, float* minima) {
@@ -63,20 +96,6 @@ private:
                 }
                 scales += Panels * 16;
                 minima += Panels * 16;
-            }
-        }
-    }
-
-    // Puts the codes' bits above the fourth in place: `width` of them (1 or 2) for each step.
-    static void add_bits(int width, const uint8_t* planes, uint8_t* out) {
-        const int mask = (1 << width) - 1, steps = kSteps / width;  // steps whose bits one byte holds
-        for (int step = 0; step < kSteps; ++step) {
-            const int place = step % steps * width, left = place < 4 ? 4 - place : 0, right = place > 4 ? place - 4 : 0;
-            const uint8_t* plane = planes + step / steps * kStepBytes;
-            for (int64_t p = 0; p < kStepBytes; p += kVector) {
-                const Ints bits = bit_and(Ints::load(plane + p), Ints::all_bytes(mask << place));
-                uint8_t* code = out + step * kStepBytes + p;
-                bit_or(Ints::load(code), shift16_right(shift16_left(bits, left), right)).store(code);
             }
         }
     }

@@ -97,6 +97,7 @@ inline Ints look_up(Ints table, Ints index) {
 struct VnniDots {
     static constexpr bool kTakesAnyCode = true;
     static constexpr int kTileRows = 2;  // 2 rows x 3 panels x 2 registers = 12 integer sums of the 16 registers
+    static constexpr int kDirectRows = 2;  // most rows whose codes are not unpacked first
 
     template <bool>
     static Ints add(Ints sum, Ints codes, Ints four) {
@@ -109,6 +110,7 @@ struct VnniDots {
 struct MaddDots {
     static constexpr bool kTakesAnyCode = false;
     static constexpr int kTileRows = 2;
+    static constexpr int kDirectRows = 2;
 
     template <bool kIsSmall>
     static Ints add(Ints sum, Ints codes, Ints four) {

@@ -63,6 +63,7 @@ inline Ints look_up(Ints table, Ints index) { return {_mm512_shuffle_epi8(table.
 struct VnniDots {
     static constexpr bool kTakesAnyCode = true;
     static constexpr int kTileRows = 4;  // 4 rows x 3 panels: 12 integer and 12 float sums of the 32 registers
+    static constexpr int kDirectRows = 4;  // most rows whose codes are not unpacked first
 
     template <bool>
     static Ints add(Ints sum, Ints codes, Ints four) {
@@ -75,6 +76,7 @@ struct VnniDots {
 struct MaddDots {
     static constexpr bool kTakesAnyCode = false;
     static constexpr int kTileRows = 4;
+    static constexpr int kDirectRows = 4;
 
     template <bool kIsSmall>
     static Ints add(Ints sum, Ints codes, Ints four) {

@@ -108,6 +108,7 @@ inline Ints look_up(const Ints& table, const Ints& index) {
 struct Dots {
     static constexpr bool kTakesAnyCode = true;
     static constexpr int kTileRows = 1;
+    static constexpr int kDirectRows = 0;
 
     template <bool>
     static Ints add(const Ints& sum, const Ints& codes, const Ints& four) {
