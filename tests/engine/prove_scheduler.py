@@ -80,7 +80,7 @@ def step_times(num_jobs: int, steps: int) -> list[int]:
     """Processor time in ns, sorted, that planning and accepting took per decode step of that many jobs."""
     groups = (PageGroup("all", 1, 16), PageGroup("last", 1, 16, Keep.LAST, 256))
     pages = 64 * num_jobs
-    lane = Lane("lane", groups, {"all": pages, "last": pages}, costs=StepCosts(5000, 150, 700, 3, 1))
+    lane = Lane("lane", groups, {"all": pages, "last": pages}, costs=StepCosts(5000, 150, 100))
     scheduler = Scheduler([lane], SchedulerConfig(gap_limit=100_000))
     rng = Random(0)
     for number in range(num_jobs):
