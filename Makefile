@@ -12,7 +12,7 @@ PEERS ?=
 LLAMA ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders memory cold speed
+PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders memory cold speed context
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -119,6 +119,9 @@ prove-memory: $(TEST_STAMP)
 
 prove-cold: $(TEST_STAMP)
 	$(BIN)/python -m tests.cli.prove_cold --size $(SIZE) $(if $(LLAMA),--llama $(LLAMA)/llama-cli)
+
+prove-context: $(TEST_STAMP)
+	$(BIN)/python -m tests.lab.prove_context --size $(SIZE)
 
 prove-readme prove-size: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.architecture.prove_$* --size $(SIZE)

@@ -42,7 +42,12 @@ GROUPS = (
     ),
     Group("real", ("tests/real",), tuple(f"tests.real.prove_{name}" for name in REAL_PROOFS), 120),
 )
-REST_PROOFS = ("tests.engine.prove_scheduler", "tests.architecture.prove_size", "tests.architecture.prove_readme")
+REST_PROOFS = (
+    "tests.engine.prove_scheduler",
+    "tests.lab.prove_context",
+    "tests.architecture.prove_size",
+    "tests.architecture.prove_readme",
+)
 
 
 def rest() -> Group:
