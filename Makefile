@@ -12,7 +12,7 @@ PEERS ?=
 LLAMA ?=
 PROMPT ?= What is the capital of France?
 
-PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense encoders memory cold speed context
+PROOFS = readme tokens perplexity quality stories embeddings oracle scheduler identities speculation clients http soak size dense ops encoders memory cold speed context
 
 .DEFAULT_GOAL := help
 .PHONY: help install answer examples test tiny oracle bench bench-ops bench-engine bench-peers bench-tables lint types docs size tiny-models $(addprefix prove-,$(PROOFS)) prove
@@ -108,8 +108,8 @@ prove-encoders: $(TEST_STAMP)
 prove-tokens prove-perplexity prove-stories prove-embeddings: prove-%: $(TEST_STAMP)
 	$(BIN)/python -m tests.real.prove_$* --size $(SIZE)
 
-prove-dense: $(TEST_STAMP)
-	$(BIN)/python -m tests.benchmarks.prove_dense --size $(SIZE)
+prove-dense prove-ops: prove-%: $(TEST_STAMP)
+	$(BIN)/python -m tests.benchmarks.prove_$* --size $(SIZE)
 
 prove-quality: $(TEST_STAMP)
 	$(BIN)/python -m tests.real.prove_quality --size $(SIZE) $(if $(LLAMA),--llama $(LLAMA))

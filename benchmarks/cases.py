@@ -14,7 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vivace.kernels.ops import AttentionSpec, GroupRows, KVStore, LinearWeight, QkvSpec, Rows, StoreShape, f32_weight
+from vivace.kernels.ops import (
+    AttentionSpec,
+    DrawSpec,
+    GroupRows,
+    KVStore,
+    LinearWeight,
+    QkvSpec,
+    Rows,
+    StoreShape,
+    f32_weight,
+)
 from vivace.kernels.select import BoundOps
 from vivace.kernels.store import vector_bytes
 
@@ -176,6 +186,19 @@ def _choosing(*, is_full: bool) -> Iterator[Case]:
                 "argmax", f"{rows}x{width}", rows * width, 4 * rows * width, partial(argmax, rows=rows, width=width)
             )
             yield case
+            yield from _draws(rows, width)
+
+
+def _draws(rows: int, width: int) -> Iterator[Case]:
+    """A draw from the scores: an exponential and a sum for each of them, over the two passes that it takes."""
+    specs = {"all": DrawSpec(0.7), "top_k 40": DrawSpec(0.7, top_k=40), "top_p 0.9": DrawSpec(0.7, top_p=0.9)}
+    for name, spec in specs.items():
+
+        def prepare(ops: BoundOps, spec: DrawSpec = spec) -> Callable[[], Tensor]:
+            x, uniforms = torch.randn(rows, width) * 3, torch.rand(rows, dtype=torch.float64)
+            return lambda: ops.draw(x, spec, uniforms)
+
+        yield Case("draw", f"{name} {rows}x{width}", 2 * rows * width, 4 * rows * width, prepare)
 
 
 def _attention_spans(*, is_full: bool) -> Iterator[tuple[tuple[int, int], ...]]:

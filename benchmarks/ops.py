@@ -58,7 +58,7 @@ def main() -> None:
     seconds = 5 * TIME_PER_CASE if is_full else TIME_PER_CASE
     results = []
     for name in implementations(is_full=is_full):
-        ops = _resolve(name, options.threads)
+        ops = resolve_set(name, options.threads)
         results += [measure(case, name, ops, ceilings, seconds) for case in cases]
     print(table(results))
     if options.json:
@@ -110,7 +110,8 @@ def _grouped(lines: list[str]) -> Iterator[str]:
         yield from group
 
 
-def _resolve(name: str, threads: int) -> select.BoundOps:
+def resolve_set(name: str, threads: int) -> select.BoundOps:
+    """The operations of an implementation, after the threads were shared out."""
     use_threads(threads, native=name != "ref")
     return select.resolve(choice="ref") if name == "ref" else select.resolve(choice="native", isa=name, threads=threads)
 

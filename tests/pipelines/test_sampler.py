@@ -8,6 +8,7 @@ import torch
 
 from tests.techniques.sampling.reference import distance, expected, probabilities, random_logits
 from vivace.errors import InvalidRequest, StepFailed
+from vivace.kernels.select import resolve
 from vivace.pipelines.sampler import Sampler, Scored
 from vivace.techniques.sampling.base import History, Parts
 
@@ -104,3 +105,22 @@ def test_excluding_every_id_fails_the_step() -> None:
 def test_a_seed_over_64_bits_is_refused(seed: int) -> None:
     with pytest.raises(InvalidRequest, match=r"seed"):
         _sampler({}, seed)
+
+
+@pytest.mark.parametrize("left_out", [None, *SETTINGS])
+def test_one_operation_draws_what_the_chain_draws(left_out: str | None) -> None:
+    settings = {name: value for name, value in SETTINGS.items() if name != left_out}
+    for seed in range(20):
+        logits = random_logits(400, seed)
+        chain = _sampler(settings, seed)
+        for ops in (resolve(choice="ref"), resolve(choice="auto", threads=1)):
+            named = {name: {"value": value} for name, value in settings.items()}
+            fused = Sampler(named, Parts(400, END), seed, ops)
+            assert fused.draw(_scored(logits), _history, 9) == chain.draw(_scored(logits), _history, 9)
+
+
+def test_one_operation_says_so_when_nothing_is_left_to_draw() -> None:
+    settings = {"temperature": {"value": 1.0}, "min_tokens": {"value": 9}}
+    sampler = Sampler(settings, Parts(2, (0, 1)), 0, resolve(choice="auto", threads=1))
+    with pytest.raises(StepFailed, match="excludes every id at position 3"):
+        sampler.draw(_scored(torch.zeros(2)), _history, 3)

@@ -168,6 +168,22 @@ class QkvSpec:
     pairing: Pairing = "half"
 
 
+@dataclass(frozen=True)
+class DrawSpec:
+    """What `draw` keeps of a row's scores, one after the other, as the sampling techniques of these names do.
+
+    temperature  scores become (x - max x) / temperature, above 0; 1: they stay as they are
+    top_k        those from the k-th largest on; 0: all
+    top_p        then those from the last one of the nucleus on; 1: all
+    min_p        then those with at least this part of the largest one's probability; 0: all
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class ExpertWeights:
     """One linear map for each expert, all of one shape. handle: what a native kernel knows of them."""
@@ -283,6 +299,13 @@ class Ops(Protocol):
 
         Without a residual nothing is added: models that normalise after the layer add it themselves.
         """
+        ...
+
+    def draw(self, x: Tensor, spec: DrawSpec, uniforms: Tensor) -> Tensor:
+        """One id of each row by inversion: the first with sum_{j<=i} w_j > u * sum_j w_j, w = exp of the kept scores.
+
+        Sums are in float64, in the order of the ids. A NaN is never drawn. x (rows, width), uniforms (rows,) float64
+        from [0, 1) -> (rows,) int64. Raises ValueError for a row whose largest score is not finite."""
         ...
 
     def route(self, logits: Tensor, spec: RouteSpec, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -48,6 +48,7 @@ _REFERENCE: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "mean_rows": pool.mean_rows,
         "unit_rows": pool.unit_rows,
         "argmax": choose.argmax,
+        "draw": choose.draw,
         "route": experts.route,
         "grouped_linear": experts.grouped_linear,
         "combine": experts.combine,
@@ -59,7 +60,18 @@ _REFERENCE: Mapping[str, Callable[..., Any]] = MappingProxyType(
 # Of these, the ones that only copy, round each product and sum by itself, or add in one order: invariant in every set.
 _EXACT = frozenset(
     (
-        *("add", "embedding", "rope_angles", "rope", "take_rows", "mean_rows", "unit_rows", "argmax", "combine"),
+        *(
+            "add",
+            "embedding",
+            "rope_angles",
+            "rope",
+            "take_rows",
+            "mean_rows",
+            "unit_rows",
+            "argmax",
+            "draw",
+            "combine",
+        ),
         *("kv_copy", "kv_move", "kv_rotate"),
     )
 )

@@ -23,6 +23,7 @@ from vivace.config import EngineConfig
 from vivace.engine.batch import Batch, Lane, Outcome, PageCopy, Span
 from vivace.engine.job import Job
 from vivace.kernels.ops import KVStore, Ops
+from vivace.kernels.select import BoundOps
 from vivace.kernels.tape import CHOSEN, ROWS, SEQUENCES
 from vivace.layers.context import Context
 from vivace.layers.precision import formats_text
@@ -226,7 +227,9 @@ class GeneratePipeline(StepPipeline):
         sampling = dict(request.sampling)
         if request.min_tokens:
             sampling["min_tokens"] = {"value": request.min_tokens}
-        return Sampler(sampling, Parts(self.limits.vocab_size, self._end_ids(request)), request.seed)
+        is_fused = isinstance(self.ops, BoundOps) and self.ops.native is not None
+        parts = Parts(self.limits.vocab_size, self._end_ids(request))
+        return Sampler(sampling, parts, request.seed, self.ops if is_fused else None)
 
     def _drafter(self, request: GenerateRequest) -> Drafter | None:
         chosen = self._speculation if request.speculation is None else request.speculation

@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vivace.errors import InvalidRequest, StepFailed
+from vivace.kernels.ops import DrawSpec, Ops
 from vivace.techniques import index
 from vivace.techniques.sampling.base import Filter, History, Parts
-from vivace.techniques.sampling.draw import categorical, greedy
+from vivace.techniques.sampling.draw import categorical, greedy, uniform
 
 SEED_LOW, SEED_HIGH = -(2**63), 2**64 - 1
+_DRAW = ("temperature", "top_k", "top_p", "min_p")  # the filters that `Ops.draw` knows
 
 
 class Scored:
@@ -46,10 +49,13 @@ class Sampler:
     """Draws ids from rows of scores. It keeps no state: the same row, history and position give the same id.
 
     Without a temperature above 0 the draw is greedy, and filters that only cut the tail are left out, as they never
-    touch the most likely id. Raises InvalidRequest or UnknownName for a choice that cannot be made.
+    touch the most likely id. With `ops` the filters from the temperature on and the draw are one operation; without
+    them, one filter after the other. Raises InvalidRequest or UnknownName for a choice that cannot be made.
     """
 
-    def __init__(self, sampling: Mapping[str, Mapping[str, Any]], parts: Parts, seed: int) -> None:
+    def __init__(
+        self, sampling: Mapping[str, Mapping[str, Any]], parts: Parts, seed: int, ops: Ops | None = None
+    ) -> None:
         if not SEED_LOW <= seed <= SEED_HIGH:
             message = f"seed is {seed}, expected a whole number of at most 64 bits"
             raise InvalidRequest(message, field="seed", hint="leave seed out for a random one")
@@ -57,8 +63,10 @@ class Sampler:
         order = list(index.SAMPLING)
         active = [name for name in order if name in configs and not configs[name].is_null]
         self.is_greedy = "temperature" not in active
-        if self.is_greedy:
+        self._ops = None if self.is_greedy else ops
+        if self.is_greedy or ops is not None:
             active = [name for name in active if order.index(name) < order.index("temperature")]
+        self._spec = DrawSpec(**{name: value for name in _DRAW if (value := getattr(configs.get(name), "value", None))})
         made = {name: index.make(config, parts) for name, config in configs.items()}
         self.filters: tuple[Filter, ...] = tuple(made[name] for name in active)
         self.seed = seed
@@ -82,7 +90,20 @@ class Sampler:
         if not self.filters and self.is_greedy:
             return scored.best
         scores = self.filtered(scored.row, history)
+        if self._ops is not None:
+            return self._draw(self._ops, scores, position)
         most_likely = greedy(scores)
         if not math.isfinite(scores[most_likely]):
-            raise StepFailed(f"sampling excludes every id at position {position}", hint="lower min_tokens")
+            raise _nothing_left(position)
         return most_likely if self.is_greedy else categorical(scores, self.seed, position)
+
+    def _draw(self, ops: Ops, scores: Tensor, position: int) -> int:
+        number = torch.tensor([uniform(self.seed, position)], dtype=torch.float64)
+        try:
+            return int(ops.draw(scores[None], self._spec, number))
+        except ValueError as error:
+            raise _nothing_left(position) from error
+
+
+def _nothing_left(position: int) -> StepFailed:
+    return StepFailed(f"sampling excludes every id at position {position}", hint="lower min_tokens")

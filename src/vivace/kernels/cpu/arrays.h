@@ -71,6 +71,10 @@ inline float* floats(const MaybeArray& array, const char* name, const std::vecto
     return array ? floats(*array, name, shape) : nullptr;
 }
 
+inline double* doubles(const Array& array, const char* name, const std::vector<int64_t>& shape) {
+    return static_cast<double*>(data_of(array, name, nb::dtype<double>(), "float64", shape));
+}
+
 inline int64_t* longs(const Array& array, const char* name, const std::vector<int64_t>& shape) {
     return static_cast<int64_t*>(data_of(array, name, nb::dtype<int64_t>(), "int64", shape));
 }

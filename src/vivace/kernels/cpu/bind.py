@@ -15,6 +15,7 @@ from vivace.kernels.layout import PANEL_FORMATS
 from vivace.kernels.ops import (
     Activation,
     AttentionSpec,
+    DrawSpec,
     ExpertWeights,
     GroupRows,
     KVStore,
@@ -169,6 +170,13 @@ class NativeOps:
         hidden = self._new(x, down.inputs)
         self._call("gate", kind=kind, x=self.linear(x, gate_up), gate=gate, up=up, y=hidden)
         return self._linear(hidden, down, residual)
+
+    def draw(self, x: Tensor, spec: DrawSpec, uniforms: Tensor) -> Tensor:
+        """One id of each row, from the scores that are kept: (rows,) int64. uniforms (rows,) float64."""
+        y = self._new(x, dtype=torch.int64)
+        kept = {"temperature": spec.temperature, "top_k": spec.top_k, "top_p": spec.top_p, "min_p": spec.min_p}
+        self._call("draw", x=x, **kept, uniforms=uniforms, y=y)
+        return y
 
     def route(self, logits: Tensor, spec: RouteSpec, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The experts of each row and their weights, the best first: int32 and float32 of (rows, count)."""

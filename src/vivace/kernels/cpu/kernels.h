@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "draw.h"
 #include "experts.h"
 #include "kv.h"
 #include "narrow.h"
@@ -126,6 +127,9 @@ public:
 
     // y[r] = the place of the largest element of row r, the lowest one of equals; a NaN counts as the largest.
     void argmax(const float* x, int64_t* y, int64_t rows, int64_t width);
+
+    // One id of each row. Throws std::invalid_argument for a row whose largest score is not finite.
+    void draw(const float* x, const DrawChoice& choice, const double* uniforms, int64_t* y, int64_t rows, int64_t width);
 
     // The experts of each row and their weights.
     void route(const RouteStep& step, int64_t rows);

@@ -175,6 +175,19 @@ Op argmax(const Array& x, const Array& y) {
     return {{rows}, [=](Kernels& kernels, const Extent& extent) { kernels.argmax(x_data, y_data, extent.rows, width); }};
 }
 
+Op draw(const Array& x, float temperature, int64_t top_k, double top_p, double min_p, const Array& uniforms,
+        const Array& y) {
+    const int64_t rows = size_of(x, 0), width = size_of(x, 1);
+    const float* x_data = floats(x, "x", {kAny, kAny});
+    const double* uniform_data = doubles(uniforms, "uniforms", {rows});
+    int64_t* y_data = longs(y, "y", {rows});
+    const DrawChoice choice{temperature, top_k, top_p, min_p};
+    if (width < 1) refuse("a draw from no scores");
+    return {{rows}, [=](Kernels& kernels, const Extent& extent) {
+                kernels.draw(x_data, choice, uniform_data, y_data, extent.rows, width);
+            }};
+}
+
 Op rope_angles(const Array& position, const Array& variant, const Array& frequencies, float scale, const Array& cos,
                const Array& sin) {
     const int64_t rows = size_of(position, 0), axes = size_of(position, 1);
@@ -247,6 +260,8 @@ void add_rows(Classes& c) {
     add_op(c, "mean_rows", &mean_rows, arg("x"), arg("first"), arg("last"), arg("y"));
     add_op(c, "unit_rows", &unit_rows, arg("x"), arg("y"));
     add_op(c, "argmax", &argmax, arg("x"), arg("y"));
+    add_op(c, "draw", &draw, arg("x"), arg("temperature"), arg("top_k"), arg("top_p"), arg("min_p"), arg("uniforms"),
+           arg("y"));
     add_op(c, "rope_angles", &rope_angles, arg("position"), arg("variant"), arg("frequencies"), arg("scale"), arg("cos"),
            arg("sin"));
     add_op(c, "rope", &rope, arg("x"), arg("cos"), arg("sin"), arg("pairing"), arg("y"));

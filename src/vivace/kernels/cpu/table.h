@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include "draw.h"
+
 namespace vivace {
 
 // Adding and subtracting this (1.5 * 2^23) rounds a float to a whole number, which then stands in its lowest bits.
@@ -89,6 +91,8 @@ struct Table {
                       float* y);
     void (*route_scores)(const float* x, int64_t count, bool is_sigmoid, float* y);
     int64_t (*argmax_row)(const float* x, int64_t count);
+    float (*draw_largest)(const float* x, int64_t count);
+    double (*draw_weigh)(const float* x, int64_t count, const DrawScale& scale, double* weights);
     void (*attention_block)(AttentionBlock&);
     // Add what the same query takes from later units.
     void (*attention_merge)(AttentionSum& sum, const AttentionSum& later, int64_t value_dim);

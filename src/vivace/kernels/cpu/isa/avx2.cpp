@@ -5,6 +5,7 @@
 #include "../argmax_kernel.h"
 #include "../attention_kernel.h"
 #include "../ceiling_kernel.h"
+#include "../draw_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../rope_kernel.h"
@@ -26,6 +27,8 @@ const Table kAvx2Table = {
     RopeKernel<avx2::Vec16>::head,
     RouteKernel<avx2::Vec16>::scores,
     ArgmaxKernel<avx2::Vec16>::row,
+    DrawKernel<avx2::Vec16>::largest,
+    DrawKernel<avx2::Vec16>::weigh,
     AttentionKernel<avx2::Vec16>::block,
     AttentionKernel<avx2::Vec16>::merge,
     AttentionKernel<avx2::Vec16>::finish,

@@ -5,6 +5,7 @@
 #include "../argmax_kernel.h"
 #include "../attention_kernel.h"
 #include "../ceiling_kernel.h"
+#include "../draw_kernel.h"
 #include "../linear_kernel.h"
 #include "../norm_kernel.h"
 #include "../rope_kernel.h"
@@ -26,6 +27,8 @@ const Table kPortableTable = {
     RopeKernel<portable::Vec16>::head,
     RouteKernel<portable::Vec16>::scores,
     ArgmaxKernel<portable::Vec16>::row,
+    DrawKernel<portable::Vec16>::largest,
+    DrawKernel<portable::Vec16>::weigh,
     AttentionKernel<portable::Vec16>::block,
     AttentionKernel<portable::Vec16>::merge,
     AttentionKernel<portable::Vec16>::finish,
