@@ -20,8 +20,8 @@ namespace {
 constexpr int kSpins = 4000;
 // Within a step work comes every few microseconds; whoever waits longer gives its core to another thread.
 constexpr int kStepSpins = 2000;
-// Threads claim a part of the items at a time: several parts each, so that a slow thread delays nobody for long.
-constexpr int64_t kClaims = 4;
+// Threads claim some of the items of a part at a time, so that a slow thread delays nobody for long.
+constexpr int64_t kClaims = 16;
 
 // A ticket: the number of a call above, the next item that nobody has claimed below; kClosed while no call is described.
 constexpr int kItemBits = 32;
@@ -45,9 +45,12 @@ void run_alone(int64_t count, Pool::Task task, const void* context) {
 
 // The workers and what they share with the caller.
 //
+// The items are cut into one part for each thread, so that a thread works on items that follow each other: what it fetched
+// ahead is what it needs next. Who has finished its own part takes from the others.
+//
 // A claim succeeds only while its call is the current one, so a worker that comes late finds nothing and nobody waits for
-// it: the caller waits for claimed items alone. A call is described while the ticket is closed. Who reads a part of the
-// next description fails to claim by the old ticket, because it was closed before.
+// it: the caller waits for claimed items alone. A call is described while the tickets are closed. Who reads some of the
+// next description fails to claim by an old ticket, because all were closed before.
 struct Pool::Crew {
     std::vector<std::thread> workers;
     std::mutex turn;  // held by the caller whose items are being computed
@@ -56,7 +59,11 @@ struct Pool::Crew {
     std::atomic<const void*> context{nullptr};
     std::atomic<int64_t> count{0};
     std::atomic<int64_t> claim{1};  // items taken at a time
-    alignas(64) std::atomic<uint64_t> ticket{kClosed};
+    struct alignas(64) Part {
+        std::atomic<uint64_t> ticket{kClosed};
+    };
+    const int64_t crew;  // threads, the caller included
+    const std::unique_ptr<Part[]> parts;
     alignas(64) std::atomic<int64_t> done{0};
 
     alignas(64) std::atomic<bool> is_step{false};
@@ -65,49 +72,64 @@ struct Pool::Crew {
     std::mutex sleep;
     std::condition_variable wake;
 
-    void serve() {
+    explicit Crew(int threads) : crew(threads), parts(std::make_unique<Part[]>(static_cast<size_t>(threads))) {}
+
+    // A waiting worker watches the ticket of its own part alone: every other line that it read would have to come back to
+    // the thread that writes it.
+    void serve(int64_t thread) {
+        const auto& own = parts[static_cast<size_t>(thread)].ticket;
+        uint64_t last = 0;  // number of the last call that was seen
         for (int idle = 0; !stop.load(std::memory_order_relaxed);) {
-            if (try_items()) {
+            const uint64_t seen = own.load(std::memory_order_acquire), number = seen >> kItemBits;
+            if (number != last && (seen & kClosed) != kClosed) {
+                last = number;
+                try_items(thread);
                 idle = 0;
             } else if (++idle < kSpins || (idle < kStepSpins && is_step.load(std::memory_order_relaxed))) {
                 relax();
             } else if (is_step.load(std::memory_order_relaxed)) {
                 std::this_thread::yield();
             } else {
-                wait_for_work();
+                wait_for_work(own, last);
                 idle = 0;
             }
         }
     }
 
-    // Compute what can be claimed of the current call; false if there was nothing.
-    bool try_items() {
-        bool has_worked = false;
+    // Compute what can be claimed of the current call, of the thread's own part first.
+    void try_items(int64_t thread) {
+        for (int64_t turn = 0; turn < crew; ++turn) try_part((thread + turn) % crew);
+    }
+
+    void try_part(int64_t part) {
+        int64_t computed = 0;
+        auto& ticket = parts[static_cast<size_t>(part)].ticket;
         uint64_t seen = ticket.load(std::memory_order_acquire);
         for (;;) {
-            const int64_t total = count.load(std::memory_order_acquire), step = claim.load(std::memory_order_acquire);
+            const int64_t end = first_of(part + 1), step = claim.load(std::memory_order_acquire);
             const Task call = task.load(std::memory_order_acquire);
             const void* what = context.load(std::memory_order_acquire);
             const int64_t first = next_item(seen);
-            if (first >= total) return has_worked;
-            const int64_t last = std::min(total, first + step);
+            if (first >= end) break;
+            const int64_t last = std::min(end, first + step);
             const uint64_t next = seen + static_cast<uint64_t>(last - first);
             if (!ticket.compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
             for (int64_t item = first; item < last; ++item) call(what, item);
-            done.fetch_add(last - first, std::memory_order_release);
-            has_worked = true;
+            computed += last - first;
             seen = next;
         }
+        if (computed > 0) done.fetch_add(computed, std::memory_order_release);
     }
 
-    void wait_for_work() {
+    // The first item of a part, or where the last part ends.
+    int64_t first_of(int64_t part) const { return count.load(std::memory_order_acquire) * part / crew; }
+
+    void wait_for_work(const std::atomic<uint64_t>& own, uint64_t last) {
         std::unique_lock<std::mutex> lock(sleep);
         sleepers.fetch_add(1);
-        wake.wait(lock, [&] { return stop.load() || is_step.load() || has_items(); });
+        wake.wait(lock, [&] { return stop.load() || is_step.load() || own.load() >> kItemBits != last; });
         sleepers.fetch_sub(1);
     }
-
-    bool has_items() const { return next_item(ticket.load()) < count.load(); }
 
     // Every load and store around `sleepers` is sequentially consistent: either the worker sees the work, or it is seen.
     void wake_sleepers() {
@@ -117,17 +139,20 @@ struct Pool::Crew {
     }
 
     void run(int64_t total, Task call, const void* what) {
-        const auto crew = static_cast<int64_t>(workers.size()) + 1;
-        const uint64_t number = ((ticket.load(std::memory_order_relaxed) >> kItemBits) + 1) << kItemBits;
-        ticket.store(number | kClosed);
+        const uint64_t number = ((parts[0].ticket.load(std::memory_order_relaxed) >> kItemBits) + 1) << kItemBits;
+        for (int64_t part = 0; part < crew; ++part) {
+            parts[static_cast<size_t>(part)].ticket.store(number | kClosed, std::memory_order_relaxed);
+        }
         task.store(call, std::memory_order_release);
         context.store(what, std::memory_order_release);
         count.store(total, std::memory_order_release);
         claim.store(std::max<int64_t>(1, total / (crew * kClaims)), std::memory_order_release);
         done.store(0, std::memory_order_relaxed);
-        ticket.store(number);
+        for (int64_t part = 0; part < crew; ++part) {
+            parts[static_cast<size_t>(part)].ticket.store(number | static_cast<uint64_t>(first_of(part)));
+        }
         wake_sleepers();
-        try_items();
+        try_items(0);
         for (int spin = 0; done.load(std::memory_order_acquire) != total; ++spin) {
             if (spin < kSpins) {
                 relax();
@@ -138,9 +163,9 @@ struct Pool::Crew {
     }
 };
 
-Pool::Pool(int threads) : threads_(threads), owner_(getpid()), crew_(std::make_unique<Crew>()) {
+Pool::Pool(int threads) : threads_(threads), owner_(getpid()), crew_(std::make_unique<Crew>(threads)) {
     Crew* crew = crew_.get();
-    for (int i = 1; i < threads; ++i) crew->workers.emplace_back([crew] { crew->serve(); });
+    for (int i = 1; i < threads; ++i) crew->workers.emplace_back([crew, i] { crew->serve(i); });
 }
 
 Pool::~Pool() {

@@ -1,4 +1,4 @@
-// A small persistent thread pool: one call at a time, items claimed from a counter, the caller works too.
+// A small persistent thread pool: one call at a time, its items in one part for each thread, the caller works too.
 #pragma once
 
 #include <sys/types.h>

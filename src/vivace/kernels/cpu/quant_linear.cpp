@@ -8,8 +8,6 @@
 
 namespace vivace {
 
-constexpr int64_t kRun = 8;  // most blocks that a thread takes at a time
-
 QuantLinear::QuantLinear(std::vector<QuantMatrix> matrices, int planes)
     : matrices_(std::move(matrices)), outputs_(0), planes_(planes) {
     if (matrices_.empty()) throw std::invalid_argument("a quantized linear map needs a matrix");
@@ -55,8 +53,6 @@ void Kernels::quant_linear(const float* x, const QuantLinear& linear, const floa
 
     const auto& blocks = linear.blocks();
     const int64_t count = static_cast<int64_t>(blocks.size()), row_blocks = (rows + kQuantRows - 1) / kQuantRows;
-    // A thread takes blocks that follow each other, so that what it fetched ahead is what it needs next.
-    const int64_t run = std::max<int64_t>(1, std::min<int64_t>(kRun, count / (2 * threads()))), runs = (count + run - 1) / run;
     const auto compute = [&](int64_t index, int64_t row_block) {
         const QuantLinear::Block& from = blocks[static_cast<size_t>(index)];
         const int64_t first_row = row_block * kQuantRows, offset = first_row * outputs + from.first_column;
@@ -77,11 +73,8 @@ void Kernels::quant_linear(const float* x, const QuantLinear& linear, const floa
         isa_.quant->block(block);
     };
     // Rows outside, so that their activations stay in the cache while the weights pass.
-    const int64_t run_cost = std::min<int64_t>(rows, kQuantRows) * inputs * kGroupPanels * kPanel / 4 * run;
-    share(runs * row_blocks, run_cost, [&](int64_t item) {
-        const int64_t first = item % runs * run;
-        for (int64_t i = first; i < std::min(count, first + run); ++i) compute(i, item / runs);
-    });
+    const int64_t cost = std::min<int64_t>(rows, kQuantRows) * inputs * kGroupPanels * kPanel / 4;
+    share(count * row_blocks, cost, [&](int64_t item) { compute(item % count, item / count); });
 }
 
 void Kernels::quant_embedding(const int64_t* ids, const QuantLinear& linear, float scale, float* y, int64_t rows) {
