@@ -43,7 +43,7 @@ def test_too_small_a_budget_is_an_error_that_says_what_is_needed() -> None:
 
 
 def test_a_budget_below_a_mebibyte_is_told_in_bytes() -> None:
-    with pytest.raises(ConfigError, match=r"^100 bytes for .*, expected 2048 bytes"):
+    with pytest.raises(ConfigError, match=r"^100 bytes for .*, expected at least 2048 bytes"):
         pages_that_fit({"full": PageNeed(1024)}, 100)
 
 

@@ -10,7 +10,6 @@ page_size, kv_heads), in panels (pages, kv_heads, page_size).
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -20,6 +19,7 @@ from torch import Tensor
 from vivace.errors import ConfigError, nearest
 from vivace.kernels.layout import PANEL
 from vivace.kernels.ops import KVStore, StoreShape
+from vivace.kernels.rooms import huge_bytes
 
 STORE_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i8": torch.int8}
@@ -89,13 +89,14 @@ def _scales(dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) ->
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros in fresh memory of the operating system; torch.zeros would write, and so occupy, all of it on a CPU."""
+    """Zeros in fresh memory of the operating system; torch.zeros would write, and so occupy, all of it on a CPU.
+
+    In huge pages: what one step reads stands far apart, and small pages would cost more time than the reading."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     num_bytes = math.prod(shape) * dtype.itemsize
     try:
-        memory = mmap.mmap(-1, num_bytes)
-    except (OSError, OverflowError) as error:
+        return huge_bytes(num_bytes).view(dtype).view(shape)
+    except (OSError, OverflowError, MemoryError) as error:
         message = f"the system does not give {num_bytes} bytes for keys or values of one layer: {error}"
         raise ConfigError(message, hint="lower kv_bytes") from error
-    return torch.frombuffer(memory, dtype=dtype).view(shape)
