@@ -164,7 +164,7 @@ def test_scores_that_are_no_numbers_fail_their_own_request_only() -> None:
     for request, result in zip(requests, results, strict=True):
         if request.ids[-1] == bad:
             assert result.last.finished == "error"
-            code, message, _ = result.last.error
+            code, message, *_ = result.last.error
             assert code == "step_failed"
             assert "scores" in message
         elif bad not in result.ids:
