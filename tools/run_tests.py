@@ -45,6 +45,10 @@ GROUPS = (
 REST_PROOFS = (
     "tests.engine.prove_scheduler",
     "tests.lab.prove_context",
+    "tests.weights.prove_memory",
+    "tests.cli.prove_cold",
+    "tests.benchmarks.prove_ops",
+    "tests.benchmarks.prove_speed",
     "tests.architecture.prove_size",
     "tests.architecture.prove_readme",
 )
