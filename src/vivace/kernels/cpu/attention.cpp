@@ -134,11 +134,10 @@ void add_query(const AttentionStep& step, const Query& query, int64_t base, floa
     block.last[i] = std::min(block.units, query.last - base);
 }
 
-// The keys of the stretch that follows, where they stand in panels.
-void list_next_keys(const AttentionStep& step, const AttentionPart& part, int64_t end, AttentionBlock& block) {
+// The keys that are read next, from `unit` on of a part, where they stand in panels.
+void list_next_keys(const AttentionStep& step, const AttentionPart& part, int64_t unit, AttentionBlock& block) {
     const int64_t last = step.store.is_panels ? std::min(part.end(step), part.segment->paged) : 0;
-    for (int64_t i = 0; i < kNextPanels; ++i) {
-        const int64_t unit = end + i * kPanel;
+    for (int64_t i = 0; i < kNextPanels; ++i, unit += kPanel) {
         block.next_keys[i] = nullptr;
         if (unit + kPanel > last) continue;
         const int64_t at = step.store.key_at(slot_of(step, *part.segment, unit), part.kv_head);
@@ -147,9 +146,10 @@ void list_next_keys(const AttentionStep& step, const AttentionPart& part, int64_
 }
 
 // What the queries of a part take from one stretch: query i's sum goes to sums[i], and its output to the query's place
-// in y if this is its first stretch, else to outputs (queries, value_dim).
-void run_stretch(const AttentionStep& step, const AttentionPart& part, int64_t stretch, AttentionSum* sums,
-                 float* outputs, Scratch& scratch, const Table& table) {
+// in y if this is its first stretch, else to outputs (queries, value_dim). `next`: the part that this thread is likely to
+// compute after this one, or null.
+void run_stretch(const AttentionStep& step, const AttentionPart& part, const AttentionPart* next, int64_t stretch,
+                 AttentionSum* sums, float* outputs, Scratch& scratch, const Table& table) {
     const int64_t begin = std::max(part.begin(step), stretch * kStretchUnits);
     const int64_t end = std::min(part.end(step), (stretch + 1) * kStretchUnits), base = begin / kPanel * kPanel;
     list_panels(step, part, begin, end, scratch);
@@ -170,7 +170,11 @@ void run_stretch(const AttentionStep& step, const AttentionPart& part, int64_t s
     block.scores = room_for(scratch.scores, kBlockQueries * block.score_stride);
     block.query_count = 0;
     int64_t numbers[kBlockQueries];
-    list_next_keys(step, part, end, block);
+    if (next && end == part.end(step)) {
+        list_next_keys(step, *next, next->begin(step) / kPanel * kPanel, block);
+    } else {
+        list_next_keys(step, part, end, block);
+    }
     const auto compute = [&] {
         if (block.query_count > 0) table.attention_block(block);
         for (int i = 0; i < block.query_count; ++i) sums[numbers[i]] = block.sums[i];
@@ -189,14 +193,15 @@ void run_stretch(const AttentionStep& step, const AttentionPart& part, int64_t s
 }
 
 // One stretch after the other.
-void run_part(const AttentionStep& step, const AttentionPart& part, Scratch& scratch, const Table& table) {
+void run_part(const AttentionStep& step, const AttentionPart& part, const AttentionPart* next, Scratch& scratch,
+              const Table& table) {
     const int64_t queries = part.queries(step), value_dim = step.store.value_dim;
     AttentionSum* sums = room_for(scratch.sums, 2 * queries);
     AttentionSum* later = sums + queries;
     float* outputs = room_for(scratch.outputs, queries * value_dim);
     const int64_t first = part.first_stretch(step), last = first + part.stretches(step);
     for (int64_t stretch = first; stretch < last; ++stretch) {
-        run_stretch(step, part, stretch, stretch == first ? sums : later, outputs, scratch, table);
+        run_stretch(step, part, next, stretch, stretch == first ? sums : later, outputs, scratch, table);
         for (int64_t i = 0; i < queries && stretch > first; ++i) {
             const Query query(step, part, i);
             if (!query.sees(stretch)) continue;
@@ -264,10 +269,13 @@ void AttentionPlan::split(const std::vector<AttentionPart>& parts, int64_t threa
 void AttentionPlan::run_item(int64_t item, const Table& table) const {
     thread_local Scratch scratch;
     const Item& it = items_[static_cast<size_t>(item)];
-    if (!it.sums) return run_part(step_, it.part, scratch, table);
+    if (!it.sums) {
+        const auto after = static_cast<size_t>(item) + 1;
+        return run_part(step_, it.part, after < items_.size() ? &items_[after].part : nullptr, scratch, table);
+    }
     const int64_t queries = it.part.queries(step_);
     AttentionSum* sums = it.sums + (it.stretch - it.part.first_stretch(step_)) * queries;
-    run_stretch(step_, it.part, it.stretch, sums, sums->output, scratch, table);
+    run_stretch(step_, it.part, nullptr, it.stretch, sums, sums->output, scratch, table);
 }
 
 void AttentionPlan::run_merge(int64_t merge, const Table& table) const {
