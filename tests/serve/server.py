@@ -85,7 +85,6 @@ class Server:
 def serving(models: Sequence[Path | str], **settings: object) -> Iterator[Server]:
     """Start a server with fields of ServeConfig (and `engine`: fields of EngineConfig); it is ended with the block."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), environment.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, repr(settings), *map(str, models)],
         stdout=subprocess.PIPE,
